@@ -25,7 +25,7 @@ COPY manifests ./manifests
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl
 # Half of what is installed is never imported by dynsched: a class for each Kubernetes API and object
-# (it sends JSON by the ApiClient below them), tests, colours for source code, dates in words. A test
+# (it sends JSON by aiohttp), tests, colours for source code, dates in words. A test
 # takes them out by this step too (tests/tools/test_image.py). If one is needed, tools/bytecode.py
 # ends the build.
 WORKDIR /opt/dynsched/lib/python3.12/site-packages

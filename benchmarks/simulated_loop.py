@@ -3,6 +3,7 @@
     python benchmarks/simulated_loop.py [--seeds 3 | 41-48] [--scenario NAME]... [--way NAME]...
                                         [--trace FOLDER] [--peers] [--processes N] [--list]
                                         [--plots FOLDER]
+    ... --seeds 941-943 --scenario "packed, *" --way "TargetLoadPacking, target *"
 
 Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
 loop and extender decide, or another load-aware scheduler (closedloop/peers); a model of
@@ -14,7 +15,9 @@ of 50 nodes takes some seconds.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import functools
+import itertools
 import logging
 import multiprocessing
 import os
@@ -217,6 +220,18 @@ def summary(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
     return shown
 
 
+def fewer_nodes(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
+    """All scenarios: nodes without a pod, and node-time over 80 %."""
+    shown_ways = list(dict.fromkeys((DEFAULT, *names)))
+    title = "nodes without a pod, and node-time over 80 %"
+    shown = Table("scenario", *shown_ways, title=title, box=box.MARKDOWN)
+    for scenario in dict.fromkeys(scenario for scenario, _, _ in found):
+        runs = [[found[scenario, way, seed] for seed in seeds] for way in shown_ways]
+        cells = ((mean(run.empty for run in each), mean(run.hot for run in each)) for each in runs)
+        shown.add_row(scenario, *(f"{empty:.1f}, {hot:.1%}" for empty, hot in cells))
+    return shown
+
+
 def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> None:
     """The pictures of docs/effect.md."""
     scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
@@ -240,11 +255,23 @@ def seeds_of(text: str) -> range:
     return range(int(first or 1), int(last) + 1)
 
 
+def matching(patterns: Iterable[str] | None, names: Iterable[str]) -> list[str]:
+    """The names that the patterns match; all without a pattern. ValueError: one matches none."""
+    known = list(names)
+    if patterns is None:
+        return known
+    found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
+    for pattern, matches in found.items():
+        if not matches:
+            raise ValueError(f"no name matches {pattern!r}; --list shows the names")
+    return list(dict.fromkeys(itertools.chain.from_iterable(found.values())))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=seeds_of, default=range(1, 4), help="a number, or 41-48")
-    parser.add_argument("--scenario", action="append", help="a name of --list")
-    parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
+    parser.add_argument("--scenario", action="append", help="a name of --list, or a pattern: *")
+    parser.add_argument("--way", action="append", help="a name of --list, or a pattern: *")
     parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")
     parser.add_argument("--processes", type=int, help="so many; by default one a core")
     parser.add_argument(
@@ -262,16 +289,21 @@ def main() -> None:
             parser.error(f"--trace: {error}")
     if options.list:
         sys.exit("\n".join(["scenarios:", *scenarios, "", "ways:", *ways()]))
-    for name in options.scenario or ():
-        if name not in scenarios:
-            parser.error(f"there is no scenario {name!r}; --list names them")
-    names = options.way or list(peers.ways() if options.peers else ways())
+    try:
+        chosen = matching(options.scenario, scenarios)
+        names = matching(options.way, ways())
+    except ValueError as error:
+        parser.error(str(error))
+    if options.peers and options.way is None:
+        names = list(peers.ways())
     console = Console(width=220)
     found: dict[tuple[str, str, int], Outcome] = {}
-    for scenario in options.scenario or scenarios:
+    for scenario in chosen:
         found |= measure([scenarios[scenario]], names, options.seeds, options.processes)
         console.print(table(found, scenario, names, options.seeds))
     console.print(summary(found, names, options.seeds))
+    if any(outcome.empty >= 1 for outcome in found.values()):
+        console.print(fewer_nodes(found, names, options.seeds))
     if options.plots is not None:
         plot(found, names, options.seeds, options.plots)
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, seeds {options.seeds}")

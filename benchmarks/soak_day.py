@@ -18,7 +18,7 @@ from soak_process import Process, elector
 from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.controller.apply import write_all
+from dynsched.controller.node_writer import write_all
 from dynsched.core.marks import plan_prune
 from dynsched.core.tick import Tick
 from dynsched.kube.cluster import NodeCluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -31,18 +31,10 @@ class Machine(NamedTuple):
 class SimulatedPrometheus:
     """The load began when this is made; its metrics are those of the rules."""
 
-    def __init__(
-        self,
-        machines: Iterable[Machine],
-        rule_set: RuleSet,
-        load: DemoLoad,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, machines: Iterable[Machine], rule_set: RuleSet, load: DemoLoad) -> None:
         self._metrics = [{"instance": machine.instance} for machine in machines]
         self._load = load
-        self._clock = clock
-        self._began = clock()
+        self._began = time.time()
         self._names = {_normal(rule.expr): rule.name for rule in rule_set.rules if rule.expr}
 
     def application(self) -> web.Application:
@@ -56,7 +48,7 @@ class SimulatedPrometheus:
     @property
     def age(self) -> float:
         """Of the load, in seconds."""
-        return self._clock() - self._began
+        return time.time() - self._began
 
     async def _query(self, request: web.Request) -> web.Response:
         # Prometheus takes its parameters from the URL and from the body.
@@ -69,7 +61,7 @@ class SimulatedPrometheus:
             count = math.floor((end - start) / step) + 1
             kind, key, times = "matrix", "values", [start + step * each for each in range(count)]
         else:
-            kind, key, times = "vector", "value", [float(form.get("time", self._clock()))]
+            kind, key, times = "vector", "value", [time.time()]
         # There are no points from before the load began.
         found = [(at, self._load.at(at - self._began)) for at in times]
         points = [(at, values[name]) for at, values in found if values]

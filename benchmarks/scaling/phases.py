@@ -184,7 +184,7 @@ class Bench:
             await asyncio.sleep(0.2)
 
     def _kinds(self) -> Iterator[str]:
-        paths = ("/nodes?marked=true", "/metrics", "/status", "/page/data", "/nodes")
+        paths = ("/metrics", "/status", "/page/data", "/nodes")
         yield from itertools.cycle(paths)
 
     async def prioritize(self, seconds: float) -> None:

@@ -23,20 +23,18 @@ _FLAGS: Final = ("server", "server_token_file", "kubeconfig", "context", "namesp
 @click.command()
 @flags.running
 @flags.output
-@click.option("--marked", is_flag=True, help="Only nodes that carry the mark.")
 @click.pass_context
-def nodes(context: click.Context, /, *, output: str, marked: bool, **given: Any) -> None:
+def nodes(context: click.Context, /, *, output: str, **given: Any) -> None:
     """Show all nodes with their rules' states, as a running instance sees them.
 
     \b
     Example:
-      dynsched nodes --marked
+      dynsched nodes
       dynsched nodes --context production
     """
     from dynsched.cli.tables import render_nodes
 
-    path = "/nodes?marked=true" if marked else "/nodes"
-    print_answer(answer_of(where_of(context, given), path), output, render_nodes)
+    print_answer(answer_of(where_of(context, given), "/nodes"), output, render_nodes)
 
 
 @click.command()

@@ -20,19 +20,15 @@ from dynsched import __version__
 from dynsched.cli import flags
 from dynsched.util.durations import parse_duration
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import MAX_ROWS
 
 if TYPE_CHECKING:
-    from dynsched.rules.check import Checked
+    from dynsched.rules.parse import ParsedRules
 
 _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "top")},
     **{name: ("ask", name) for name in ("nodes", "order", "why")},
 }
 """Commands that have a module of their own, and its and their name there."""
-
-_EXPECTED: Final = (ExpectedError, click.ClickException)
-"""Errors whose message is enough for the user: they are printed without a traceback."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -122,34 +118,21 @@ def cli() -> None:
 @flags.web_auth
 @flags.extender
 @flags.webhook
-@click.option(
-    "--once",
-    is_flag=True,
-    help="Run one evaluation, then exit. While another replica holds the Lease, nothing is written "
-    "and the exit code is 1.",
-)
 @flags.logging
-def run(*, once: bool, **given: Any) -> None:
+def run(**given: Any) -> None:
     """Watch the load, and keep the order and the marks up to date, until stopped.
 
     \b
     Example:
       dynsched run --prom http://prometheus.monitoring:9090 -r rules.yaml -s 10
     """
+    from dynsched.controller import main
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import last_words, logging_aside
+    from dynsched.util.logs import logging_aside
 
     settings = settings_of(given)
-    if once:
-        from dynsched.cli import single_pass
-
-        with last_words(_EXPECTED):
-            single_pass.once(settings)
-    else:
-        from dynsched.controller import main
-
-        with last_words(_EXPECTED), logging_aside():
-            main.run(settings)
+    with logging_aside():
+        main.run(settings)
 
 
 @cli.command()
@@ -157,19 +140,14 @@ def run(*, once: bool, **given: Any) -> None:
 @flags.prometheus_or_found
 @flags.rules_or_shipped
 @flags.output
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help=f"Show all values, not only the worst {MAX_ROWS}.",
-)
+@flags.every
 @flags.quiet_logging
 def plan(*, output: str, every: bool, **given: Any) -> None:
     """One evaluation that writes nothing: print which nodes would be marked and released, and why.
 
-    It also prints the values next to their thresholds, worst first, and what is unknown. The
-    recent history of every rule is replayed first, so that a `for` that has passed counts. The
-    exit code is 1 if the query of a rule fails: the plan is then incomplete.
+    It also prints the nodes' values, worst first, and what is unknown. The recent history of every
+    rule is replayed first, so that a `for` that has passed counts. The exit code is 1 if the query
+    of a rule fails: the plan is then incomplete.
 
     \b
     Example:
@@ -178,11 +156,8 @@ def plan(*, output: str, every: bool, **given: Any) -> None:
     """
     from dynsched.cli import single_pass
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import last_words
 
-    settings = settings_of({**given, "dry_run": True})
-    with last_words(_EXPECTED):
-        single_pass.plan(settings, output, every=every)
+    single_pass.plan(settings_of({**given, "dry_run": True}), output, every=every)
 
 
 @cli.command()
@@ -225,7 +200,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
         sys.exit(1)
 
 
-def _print_checked(reports: Sequence[Checked], output: str) -> None:
+def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
     from dynsched.core.wording import counted, listed
 
     if output == "json":
@@ -287,7 +262,6 @@ def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None
       kubectl delete -k my-dynsched
     """
     from dynsched.cli import single_pass
-    from dynsched.util.logs import last_words
 
     if given["rules"] is None and flags.DEFAULT_RULES.is_file():
         given["rules"] = flags.DEFAULT_RULES
@@ -298,5 +272,4 @@ def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None
     if [age is not None, given["force"], given["take_lease"]].count(True) > 1:
         only_one = "--force, --take-lease and --if-lease-older-than contradict each other"
         raise click.UsageError(only_one)
-    with last_words(_EXPECTED):
-        single_pass.prune(output, lease_older_than=age, **given)
+    single_pass.prune(output, lease_older_than=age, **given)

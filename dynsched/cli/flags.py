@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ import click
 from click.core import ParameterSource
 
 from dynsched.util.durations import parse_duration, parse_seconds
-from dynsched.util.formatting import format_time, parse_time
+from dynsched.util.errors import ExpectedError
+from dynsched.util.formatting import MAX_ROWS, format_time, parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -265,10 +265,11 @@ def _logging(level: str) -> Callable[[F], F]:
     def apply(function: F) -> F:
         @wraps(function)
         def logged(*args: Any, log_format: str, log_level: str, **given: Any) -> Any:
-            from dynsched.util.logs import configure_logging
+            from dynsched.util.logs import configure_logging, last_words
 
             configure_logging(log_format, log_level)
-            return function(*args, **given)
+            with last_words((ExpectedError, click.ClickException)):
+                return function(*args, **given)
 
         return options(log_format, log_level)(cast("F", logged))
 
@@ -286,6 +287,9 @@ output = click.option(
     show_default=True,
     help="A table for people, or JSON for programs.",
 )
+every = click.option(
+    "--all", "every", is_flag=True, help=f"All nodes, not only the worst {MAX_ROWS}."
+)
 namespace = option(
     "--namespace",
     "-n",
@@ -295,11 +299,9 @@ namespace = option(
 
 
 def _token_file(context: click.Context, _: click.Parameter, value: Any) -> Any:
-    """None where the environment names it, and another server than the one that is typed."""
+    """None if the file comes from the environment and --server from the command line."""
     server, file = map(context.get_parameter_source, ("server", "server_token_file"))
-    only_server = server is ParameterSource.COMMANDLINE is not file
-    usual = os.environ.get("DYNSCHED_SERVER")
-    return None if only_server and usual and usual != context.params["server"] else value
+    return None if server is ParameterSource.COMMANDLINE is not file else value
 
 
 server = options(

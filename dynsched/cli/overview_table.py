@@ -23,10 +23,6 @@ Part = Mapping[str, Any]
 _RULES: Final = {"cpu": CPU, "memory": MEMORY}
 """By resource, the rule that measures it."""
 _SAID: Final = {"cpu": "CPU", "memory": "memory"}
-_BAR: Final = 10
-"""Characters of a full bar."""
-_ROOM: Final = 120
-"""Columns of a terminal that has room for bars."""
 _TITLES: Final = (
     *("NODE", "HOT", "CPU USED", "REQUESTS", "LIMITS", "MEMORY USED", "REQUESTS", "LIMITS"),
     *("PODS", "NEW PODS"),
@@ -125,9 +121,8 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     shown = nodes if every else nodes[:MAX_ROWS]
     if len(shown) < len(nodes):
         head.append(f"The worst {len(shown)} (--all shows every one):")
-    has_bars = console.is_terminal and console.width >= _ROOM and console.encoding == "utf-8"
     last = {**totals, "name": f"all {len(nodes)}", "hot": None, "new_pods": None}
-    rows = [_row(node, found["hot_above"], has_bars=has_bars) for node in (*shown, last) if nodes]
+    rows = [_row(node, found["hot_above"]) for node in (*shown, last) if nodes]
     show(console, *head, make_table(_TITLES, rows), *found["notes"])
     ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
@@ -138,25 +133,19 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     show(console, f"Next: {found['next']}.")
 
 
-def _row(node: Part, hot_above: Part, *, has_bars: bool) -> list[str | Text]:
+def _row(node: Part, hot_above: Part) -> list[str | Text]:
     hot = {True: plain("hot", STYLES["firing"]), False: plain("-"), None: plain("")}
     cells: list[str | Text] = [node["name"], hot[node["hot"]]]
     for part, most in ((node[each], hot_above[each]) for each in _RULES):
         used = part["used_percent"]
         style = STYLES["firing"] if used is not None and used > most else ""
-        bar = _bar(used) if has_bars and used is not None else ""
-        cells.append(plain(f"{bar}{_whole(used)}", style))
+        cells.append(plain(_whole(used), style))
         cells += [_whole(_percent(part, key)) for key in ("requests", "limits")]
     pods, place = node["pods"], node["new_pods"] or {}
     most = pods["allocatable"] or 0
     cells.append("-" if pods["count"] is None else f"{pods['count']}/{most:.0f}")
     rank = f"{place['rank']}{' =' if place['equal'] else ''}" if "rank" in place else ""
     return [*cells, place.get("why_not", rank)]
-
-
-def _bar(percent: float) -> str:
-    full = min(_BAR, round(_BAR * percent / 100))
-    return f"{'█' * full}{'░' * (_BAR - full)} "
 
 
 def _whole(percent: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from dynsched.core.marks import NodePatch
 from dynsched.core.samples import Quality
-from dynsched.core.wording import Reason, by_reason, changes, counted, listed, named_rules
+from dynsched.core.wording import by_reason, changes, counted, listed, named_rules
 from dynsched.rules.rule_set import CLEAR_OP
 from dynsched.util.formatting import format_threshold, format_value
 from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_age, show
@@ -23,37 +24,56 @@ Part = Mapping[str, Any]
 """A part of an answer: a node, or one rule on it, as JSON."""
 
 
-def render_nodes(payload: Part, console: Console) -> None:
-    """The answer of `/nodes`: how many are marked; then the marked ones, the hot ones, others."""
-    nodes = sorted(
-        payload["nodes"],
-        key=lambda node: (not node["marked"], not node["pressured"], node["name"]),
-    )
+def render_nodes(payload: Part, console: Console, most: int | None = None) -> None:
+    """The answer of `/nodes`: how many are marked; then the nodes, worst first, ``most`` of them or
+    all.
+    """
+    nodes = sorted(payload["nodes"], key=_rank)
+    shown = nodes[:most]
     rows = (
         (
             node["name"],
             plain("yes", "bold red") if node["marked"] else plain("-"),
             ago(node["since"], payload["taken_at"]),
             Text(", ").join(map(_in_short, node["rules"])),
-            "; ".join(_notes(node, payload)),
+            "; ".join(_notes(node, payload["mark"])),
         )
-        for node in nodes
+        for node in shown
     )
-    table = make_table(("NODE", "MARKED", "SINCE", "RULES", "NOTE"), rows)
-    show(console, *_head(payload), table)
+    show(console, *_head(payload))
+    if len(shown) < len(nodes):
+        show(console, f"The worst {len(shown)} of {len(nodes)} (--all shows every one):")
+    show(console, make_table(("NODE", "MARKED", "SINCE", "RULES", "NOTE"), rows))
+
+
+def _rank(node: Part) -> tuple[bool, bool, float, str]:
+    """Marked nodes first, then hot ones; then those whose values are closest to a threshold."""
+    known = [rule for rule in node["rules"] if rule["value"] is not None and not rule["shadow"]]
+    return (
+        not node["marked"],
+        not node["pressured"],
+        -max(map(_excess, known), default=-inf),
+        node["name"],
+    )
+
+
+def _excess(rule: Part) -> float:
+    """How far the value is over the threshold, as a share of it; below 0 when it is not."""
+    over: float = (rule["value"] - rule["threshold"]) / (abs(rule["threshold"]) or 1)
+    return over if rule["op"] in (">", ">=") else -over
 
 
 def _head(payload: Part) -> Iterator[str]:
     count, without_marks = len(payload["nodes"]), payload["counts"] == "hot"
     marked = [node for node in payload["nodes"] if node["marked"]]
-    partly = sum(not _carries(node, payload) for node in marked)
+    partly = sum(not _carries(node, payload["mark"]) for node in marked)
     number = payload["num"] if without_marks else len(marked) - partly
-    # With ?marked=true, the number of all nodes is not known.
-    nodes = counted(number, "node") if number == count else f"{number} of {counted(count, 'node')}"
-    head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} marked ({payload['mark']})"
+    nodes = f"{number} of {counted(count, 'node')}"
+    carry = "would be marked" if payload["dry_run"] else "marked"
+    head = f"{nodes} hot (mark: none)" if without_marks else f"{nodes} {carry} ({payload['mark']})"
     if partly:
         head += f", {partly} only in part or by an older configuration"
-    yield f"{head}, at {payload['taken_at']}{', dry run' if payload['dry_run'] else ''}"
+    yield f"{head}, at {payload['taken_at']}"
     if refused := payload["rules_error"]:
         stay = "what was in force before stays in force"
         yield from f"The rules file is refused; {stay}: {refused}".splitlines()
@@ -67,18 +87,22 @@ def _failed_rules(payload: Part) -> Iterator[str]:
         yield f"The query of {named_rules(names)} failed: {why}"
 
 
-def _carries(node: Part, payload: Part) -> bool:
+def _carries(node: Part, mark: str) -> bool:
     """Whether a node has the whole mark."""
-    return {*payload["mark"].split(" and ")} <= {*node["carries"]}
+    return {*mark.split(" and ")} <= {*node["carries"]}
 
 
 def _in_short(rule: Part) -> Text:
     words = [named(rule), _value(rule)]
     if rule["state"] != "inactive":
-        words.append(rule["state"])
+        words += [rule["state"], f"({_limit(rule)})"]
     if rule["quality"] != "ok":
         words.append(f"({rule['quality']})")
     return plain(" ".join(words), STYLES.get(rule["state"], ""))
+
+
+def _limit(rule: Part) -> str:
+    return f"{rule['op']} {format_threshold(rule['threshold'])}"
 
 
 def _value(rule: Part) -> str:
@@ -89,82 +113,20 @@ def _value(rule: Part) -> str:
     return f"{measured}, expected {format_value(expected)}"
 
 
-def _notes(node: Part, payload: Part) -> Iterator[str]:
+def _notes(node: Part, mark: str) -> Iterator[str]:
+    """Why a node is marked or not, beyond its rules; ``mark``: the one that it should carry."""
     if node["conflict"]:
         yield f"conflict: {node['conflict']}"
     if node["withheld"]:
         yield node["withheld"]
     if node["ineligible"]:
         yield f"not eligible: {node['ineligible']}"
-    if node["marked"] and not _carries(node, payload):
+    if node["marked"] and not _carries(node, mark):
         yield f"carries {listed(node['carries'])}"
     if due := node["due"]:
         yield f"is to be {_DONE[due['action']]}: {due['waits']}"
     if _is_unknown(node):
         yield "nothing is known"
-
-
-def render_why(node: Part, console: Console) -> None:
-    """The answer of `/nodes/NAME`: why it is marked or not, each rule, and what would clear it."""
-    show(console, _verdict(node), *_failed_rules(node))
-    if node["conflict"] and node["marked"]:
-        show(console, f"In conflict: {node['conflict']}.")
-    if (due := node["due"]) and node["marked"] and node["pressured"]:
-        why = f"({', '.join(due['changes'])}; {due['reason']})"
-        show(console, f"It is to be {_DONE[due['action']]} {why}: {due['waits']}.")
-    rows = []
-    for rule in node["rules"]:
-        never_seen = rule["state"] == "inactive" and rule["sample_age_seconds"] is None
-        state, value, limit, sample = rule_cells(rule, "unknown" if never_seen else None)
-        clears = f"{CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"
-        since = "-" if never_seen else ago(rule["since"], node["taken_at"])
-        rows.append((named(rule), state, value, limit, clears, since, sample))
-    titles = ("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
-    show(console, make_table(titles, rows))
-    for title, sentences in (
-        ("Expected load, in points (100 is full):", list(_expected(node))),
-        ("To clear:", node["clears"]),
-    ):
-        show(console, *([title] if sentences else []), *(f"- {each}" for each in sentences))
-
-
-def _verdict(node: Part) -> str:
-    name, firing = node["name"], _in_state(node, "firing")
-    fires = f"{listed(firing)} {'has' if len(firing) == 1 else 'have'} been firing since "
-    fires += f"{node['since']}."
-    waits = node["due"]["waits"] if node["due"] else "the next tick decides"
-    ineligible = node["ineligible"] and f"it is not eligible: {node['ineligible']}"
-    if node["marked"]:
-        marked = f"{name} is marked ({listed(node['carries'])})"
-        if node["pressured"]:
-            return f"{marked}: {fires}"
-        return f"{marked}, but no rule fires any more: {node['withheld'] or waits}."
-    if node["pressured"]:
-        unmarked = f"not marked: {ineligible or node['conflict'] or waits}"
-        return f"{name} is {node['withheld'] or unmarked}. {fires}"
-    why = "; ".join(filter(None, (_why_cool(node), ineligible)))
-    return f"{name} is not marked: {why}."
-
-
-def _why_cool(node: Part) -> str:
-    unknown: dict[str, list[str]] = {}
-    for rule in node["rules"]:
-        if rule["quality"] != Quality.OK:
-            unknown.setdefault(Reason(rule["quality"]), []).append(rule["rule"])
-    gaps = ", ".join(
-        f"{listed(rules)} {'has' if len(rules) == 1 else 'have'} no value for it ({why})"
-        for why, rules in unknown.items()
-    )
-    if _is_unknown(node):
-        return f"nothing is known of it: {gaps}"
-    pending = _in_state(node, "pending")
-    also = f", pending: {listed(pending)}" if pending else ""
-    return f"no rule fires{also}" + (f"; {gaps}" if gaps else "")
-
-
-def _in_state(node: Part, state: str) -> list[str]:
-    """The rules that are in it on the node and may mark it as hot."""
-    return [rule["rule"] for rule in node["rules"] if rule["state"] == state and not rule["shadow"]]
 
 
 def _is_unknown(node: Part) -> bool:
@@ -173,33 +135,45 @@ def _is_unknown(node: Part) -> bool:
     return bool(found) and Quality.OK not in found
 
 
+def render_why(node: Part, console: Console) -> None:
+    """The answer of `/nodes/NAME`: what holds of the node, each rule, and what would clear it."""
+    heat = "not known to be hot" if _is_unknown(node) else "not hot"
+    if node["pressured"]:
+        heat = f"hot since {node['since']}"
+    marked = f"marked ({listed(node['carries'])})" if node["marked"] else "not marked"
+    notes = (f"- {note}" for note in _notes(node, node["mark"]))
+    show(console, f"{node['name']} is {marked} and {heat}.", *notes, *_failed_rules(node))
+    titles = ("RULE", "STATE", "VALUE", "THRESHOLD", "CLEARS AT", "SINCE", "SAMPLE")
+    show(console, make_table(titles, (_cells(rule, node["taken_at"]) for rule in node["rules"])))
+    for title, sentences in (
+        ("Expected load, in points (100 is full):", list(_expected(node))),
+        ("To clear:", node["clears"]),
+    ):
+        show(console, *([title] if sentences else []), *(f"- {each}" for each in sentences))
+
+
+def _cells(rule: Part, now: str) -> Iterator[str | Text]:
+    is_unknown = rule["state"] == "inactive" and rule["sample_age_seconds"] is None
+    state = f"{rule['state']}{' (keep_firing_for)' if rule['keep_firing_since'] else ''}"
+    yield named(rule)
+    yield plain("unknown" if is_unknown else state, STYLES.get(rule["state"], ""))
+    yield _value(rule)
+    yield _limit(rule)
+    yield f"{CLEAR_OP[rule['op']]} {format_threshold(rule['clear_threshold'])}"
+    yield "-" if is_unknown else ago(rule["since"], now)
+    yield plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow")
+
+
 def _expected(node: Part) -> Iterator[str]:
-    """``node-cpu: 61.0 measured, +5.2 by pods that were bound, -1.3 by pods that ended, 64.9
-    expected``, for each rule to which pods add something.
-    """
+    """For each rule to which pods add something, or from which they take something."""
     for rule in node["rules"]:
         load = rule["expected"]
-        if load is None or max(load["bound"], load["ended"]) < _LEAST:
-            continue
-        parts = [f"{load['measured']:.1f} measured"]
-        if load["bound"] >= _LEAST:
-            parts.append(f"+{load['bound']:.1f} by pods that were bound")
-        if load["ended"] >= _LEAST:
-            parts.append(f"-{load['ended']:.1f} by pods that ended")
-        yield f"{rule['rule']}: {', '.join(parts)}, {load['load']:.1f} expected"
-
-
-def rule_cells(rule: Part, state: str | None = None) -> tuple[str | Text, ...]:
-    """Four cells of a rule on a node: state, value, threshold, age of the sample. ``state``: a text
-    to show in place of the rule's own.
-    """
-    kept = f"{rule['state']}{' (keep_firing_for)' if rule['keep_firing_since'] else ''}"
-    return (
-        plain(state or kept, STYLES.get(rule["state"], "")),
-        _value(rule),
-        f"{rule['op']} {format_threshold(rule['threshold'])}",
-        plain(sample_age(rule), "" if rule["quality"] == "ok" else "yellow"),
-    )
+        if load is not None and max(load["bound"], load["ended"]) >= _LEAST:
+            yield (
+                f"{rule['rule']}: {load['measured']:.1f} measured, +{load['bound']:.1f} by pods "
+                f"that were bound, -{load['ended']:.1f} by pods that ended, "
+                f"{load['load']:.1f} expected"
+            )
 
 
 def render_order(answer: Part, console: Console) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from dynsched.cli import flags
-from dynsched.util.formatting import MAX_ROWS
 
 _STEP: Final = 30.0
 """Seconds between two moments of the past that is replayed for `for`: a third of the queries."""
@@ -19,7 +18,7 @@ _STEP: Final = 30.0
 @flags.kubeconfig
 @flags.prometheus_or_found
 @flags.output
-@click.option("--all", "every", is_flag=True, help=f"All nodes, not only the worst {MAX_ROWS}.")
+@flags.every
 @flags.quiet_logging
 def top(*, output: str, every: bool, **given: Any) -> None:
     """Show what nodes use and what their pods request, worst first, and where new pods would go.

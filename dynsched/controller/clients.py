@@ -50,7 +50,6 @@ class Clients(contextlib.AsyncExitStack):
             api,
             namespace=settings.lease_namespace or api.config.namespace,
             identity=f"{HOST}_{settings.pod_uid}" if settings.pod_uid else IDENTITY,
-            of_pod=settings.pod_uid is not None,
         )
 
     def events(
@@ -75,9 +74,7 @@ class Clients(contextlib.AsyncExitStack):
 
     def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
         api = self.open(partial(KubeApi, in_flight=1))
-        source = MetricsServerSource(partial(list_node_metrics, api), nodes)
-        self.push_async_callback(source.close)
-        return source
+        return MetricsServerSource(partial(list_node_metrics, api), nodes)
 
 
 async def end_election(election: asyncio.Task[None], released: asyncio.Event) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dynsched.controller.clock import TickClock
 from dynsched.controller.node_writer import NodeWriter, Writes
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.queries import PATIENCE, Queries
@@ -26,6 +26,10 @@ from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.stopping import pause, wait_for
 
+logger = logging.getLogger(__name__)
+
+CLOCK_STEP: Final = 5.0
+"""Seconds; less is the clock's ordinary drift against the monotonic one."""
 REEVALUATE: Final = 1.0
 """Seconds between two evaluations at least, while pods are bound and end. With 2, more pods go to
 the node that was the coolest before (docs/decisions/0022-the-order-is-a-kind-of-its-own.md)."""
@@ -33,6 +37,35 @@ POLL: Final = 0.25
 """Seconds between two looks whether pods were bound or ended."""
 SHARE: Final = 10
 """Evaluations may take one part in so many of the time; else the next one comes later."""
+
+
+class TickClock:
+    """Unix time by the monotonic clock. It follows the wall clock only in `follow`, so it never
+    jumps within a tick.
+    """
+
+    def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self.wall, self.monotonic = wall, monotonic
+        self._offset = wall() - monotonic()
+
+    def now(self) -> float:
+        """In Unix seconds."""
+        return self.at(self.monotonic())
+
+    def at(self, moment: float) -> float:
+        """Unix seconds at ``moment`` of the monotonic clock."""
+        return self._offset + moment
+
+    def follow(self) -> float:
+        """Follow the wall clock if it was set, or the machine slept. How many seconds the time was
+        moved by; 0 if it was not.
+        """
+        step = self.wall() - self.now()
+        if abs(step) < CLOCK_STEP:
+            return 0.0
+        logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
+        self._offset += step
+        return step
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +82,7 @@ class _Inputs:
     again: bool = False
 
 
+@dataclass(eq=False)
 class Evaluator:
     """Ticks, and what is remembered from one to the next: the last evaluation.
 
@@ -57,33 +91,22 @@ class Evaluator:
     process.
     """
 
-    def __init__(
-        self,
-        rules_file: RulesFile | FixedRules,
-        *,
-        queries: Queries,
-        histories: PastSources,
-        cluster: NodeCluster,
-        reporter: Reporter,
-        leadership: Elector | NoElection,
-        publish: Callable[[Tick], Awaitable[None]],
-        before_writes: Callable[[Evaluation, KnownPods], Awaitable[None]] | None = None,
-        pods: PodTracking | None = None,
-        dry_run: bool = False,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._rules_file = rules_file
-        self._queries = queries
-        self._histories = histories
-        self._cluster = cluster
-        self._reporter = reporter
-        self._leadership = leadership
-        self._publish = publish
-        self._before_writes = before_writes
-        self._pods = pods
-        self._clock = TickClock(clock, monotonic)
-        self._writer = NodeWriter(cluster, leadership, reporter, dry_run=dry_run)
+    rules_file: RulesFile | FixedRules
+    queries: Queries
+    histories: PastSources
+    cluster: NodeCluster
+    reporter: Reporter
+    leadership: Elector | NoElection
+    publish: Callable[[Tick], Awaitable[None]]
+    before_writes: Callable[[Evaluation, KnownPods], Awaitable[None]] | None = None
+    pods: PodTracking | None = None
+    dry_run: bool = False
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._time = TickClock(self.clock, self.monotonic)
+        self._writer = NodeWriter(self.cluster, self.leadership, self.reporter, self.dry_run)
         self._step_down = StepDownTimer()
         self._last: Evaluation | None = None
         self._inputs: _Inputs | None = None
@@ -97,27 +120,27 @@ class Evaluator:
         """Tick every ``interval`` seconds, from start to start, until ``stop`` is set. A tick that
         takes longer is followed by the next at once; those that were missed are not made up for.
         """
-        await wait_for(stop, lambda: self._cluster.synced)
+        await wait_for(stop, lambda: self.cluster.synced)
         if not stop.is_set():
             await self.restore(interval)
-        due = self._clock.monotonic()
+        due = self._time.monotonic()
         while not stop.is_set():
             # The time at which it was due, not the one at which it came to run: else a tick that
             # starts a millisecond early would find `for` not yet over, and fire a tick too late.
             await self.tick(due, patience=PATIENCE * interval)
-            due = max(due + interval, self._clock.monotonic())
+            due = max(due + interval, self._time.monotonic())
             await self._reevaluate_until(stop, due)
 
     async def restore(self, interval: float) -> None:
         """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
         self._follow_the_clock()
-        rule_set = self._rules_file.rule_set
+        rule_set = self.rules_file.rule_set
         if rule_set is not None:
             self._last, self._past_errors = await past_evaluation(
-                self._histories,
+                self.histories,
                 rule_set,
-                self._cluster.nodes(),
-                now=self._clock.now(),
+                self.cluster.nodes(),
+                now=self._time.now(),
                 interval=interval,
             )
 
@@ -126,17 +149,20 @@ class Evaluator:
         force. ``patience``: seconds for which queries are waited for; None: until all have ended.
         """
         self._follow_the_clock()
-        self._inputs, began = None, self._clock.monotonic()
-        at = self._clock.at(began if due is None else due)
+        self._inputs, began = None, self._time.monotonic()
+        at = self._time.at(began if due is None else due)
         status = await self._read_rules(patience)
-        self._writer.begin_tick(rules_changed=status.reloaded)
-        rule_set = self._rules_file.rule_set
+        if status.reloaded:
+            self._writer.forget_disputes()
+        if self._last is not None:
+            self._last = replace(self._last, released=0)
+        rule_set = self.rules_file.rule_set
         if rule_set is None:
-            if self._leadership.may_write:
-                self._reporter.post_refusal(status.error)
+            if self.leadership.may_write:
+                self.reporter.post_refusal(status.error)
             self._step_down_if_unanswered(sees=False)
             return None
-        answers = await self._queries.ask(rule_set.rules, patience)
+        answers = await self.queries.ask(rule_set.rules, patience)
         self._note_successes(answers)
         self._inputs = _Inputs(rule_set, answers, at, began, status)
         tick = await self._evaluate(self._inputs)
@@ -149,43 +175,40 @@ class Evaluator:
         not let `for` run out.
         """
         last = self._inputs
-        if last is None or self._pods is None or not last.rule_set.follows_pods:
+        if last is None or self.pods is None or not last.rule_set.follows_pods:
             return
-        began = self._clock.monotonic()
+        began = self._time.monotonic()
         is_due = began - self._evaluated_at >= max(REEVALUATE, SHARE * self._took)
-        if is_due and self._pods.sequence != self._pod_changes:
+        if is_due and self.pods.sequence != self._pod_changes:
             status = RulesStatus(error=last.status.error)
             await self._evaluate(replace(last, began=began, status=status, again=True))
 
     async def _evaluate(self, inputs: _Inputs) -> Tick:
         pods = NO_PODS
-        if self._pods is not None and inputs.rule_set.uses_expected_load:
-            pods = self._pods.known(self._clock.now() - inputs.at)
-        began = self._clock.monotonic()
+        if self.pods is not None and inputs.rule_set.uses_expected_load:
+            pods = self.pods.known(self._time.now() - inputs.at)
+        began = self._time.monotonic()
         # In a thread: HTTP should not wait for it.
         evaluation = await asyncio.to_thread(
             evaluate,
             inputs.rule_set,
             inputs.answers,
-            self._cluster.nodes(),
+            self.cluster.nodes(),
             self._last,
             inputs.at,
             pods=pods,
-            released=self._writer.released,
         )
         # Kept even if a write raises.
         self._last, self._pod_changes = evaluation, pods.sequence
-        self._evaluated_at = self._clock.monotonic()
+        self._evaluated_at = self._time.monotonic()
         self._took = self._evaluated_at - began
-        if self._before_writes is not None:
-            await self._before_writes(evaluation, pods)
+        if self.before_writes is not None:
+            await self.before_writes(evaluation, pods)
         writes = await self._writer.write(evaluation, inputs.began)
-        self._last = evaluation.with_delays(writes.batch.delayed).after_writes(
-            self._cluster.nodes()
-        )
+        self._last = evaluation.after_writes(self.cluster.nodes(), writes.batch)
         tick = self._tick(inputs, self._last, writes, pods)
-        self._reporter.tick(tick)  # after the writes: no patch waits for log lines and Events
-        await self._publish(tick)
+        self.reporter.tick(tick)  # after the writes: no patch waits for log lines and Events
+        await self.publish(tick)
         return tick
 
     def _tick(
@@ -195,9 +218,9 @@ class Evaluator:
         self._ticks += 1
         return Tick(
             evaluation=evaluation,
-            taken_at=self._clock.wall(),
+            taken_at=self._time.wall(),
             number=self._ticks,
-            duration=self._clock.monotonic() - inputs.began,
+            duration=self._time.monotonic() - inputs.began,
             rules=rules_health(evaluation, inputs.answers, self._last_success, past_errors),
             writes=replace(writes.result, failures=writes.failures),
             planned=writes.planned,
@@ -206,8 +229,8 @@ class Evaluator:
             error=why_unsuccessful(
                 inputs.rule_set, inputs.answers, writes.failures, len(evaluation.patches)
             )
-            or self._cluster.error
-            or self._leadership.error,
+            or self.cluster.error
+            or self.leadership.error,
             leadership=writes.leadership,
             rules_status=inputs.status,
             queried=not inputs.again,
@@ -218,28 +241,28 @@ class Evaluator:
         """Read the rules file. New rules are refused if the server refuses one of their queries:
         those that are in force stay. At a start there are none, and the good ones count.
         """
-        file = self._rules_file
+        file = self.rules_file
         if isinstance(file, FixedRules):
             return RulesStatus()
         found = await asyncio.to_thread(file.read)
         if found is not None:
             is_first = file.rule_set is None
-            refused = {} if is_first else await self._queries.refused(found.rules, patience)
+            refused = {} if is_first else await self.queries.refused(found.rules, patience)
             if refused:
                 file.refuse(refused)
             else:
                 file.accept()
-                self._reporter.reloaded(found, file.warnings)
+                self.reporter.reloaded(found, file.warnings)
                 self._refused = None
                 return RulesStatus(reloaded=True)
         before, self._refused = self._refused, file.error
         if file.error is None or file.error == before:
             return RulesStatus(file.error)
-        self._reporter.refused(file.error, file.rule_set)
+        self.reporter.refused(file.error, file.rule_set)
         return RulesStatus(file.error, refused=True)
 
     def _note_successes(self, answers: Mapping[str, QueryResult]) -> None:
-        now, last = self._clock.now(), self._last_success
+        now, last = self._time.now(), self._last_success
         self._last_success = {
             name: now if found.error is None else last[name]
             for name, found in answers.items()
@@ -247,21 +270,21 @@ class Evaluator:
         }
 
     def _step_down_if_unanswered(self, *, sees: bool) -> None:
-        leads = self._leadership.may_write
-        if self._step_down.is_due(self._clock.monotonic(), sees=sees, leads=leads):
-            self._leadership.step_down()
+        leads = self.leadership.may_write
+        if self._step_down.is_due(self._time.monotonic(), sees=sees, leads=leads):
+            self.leadership.step_down()
 
     async def _reevaluate_until(self, stop: asyncio.Event, until: float) -> None:
-        while not stop.is_set() and (rest := until - self._clock.monotonic()) > 0:
+        while not stop.is_set() and (rest := until - self._time.monotonic()) > 0:
             await pause(stop, min(rest, POLL))
-            if not stop.is_set() and until - self._clock.monotonic() > 0:
+            if not stop.is_set() and until - self._time.monotonic() > 0:
                 await self.reevaluate()
 
     def _follow_the_clock(self) -> None:
         """When the wall clock was set, or the machine slept, move what is remembered with it: a
         skipped hour must neither fire nor clear nor age an alert.
         """
-        step = self._clock.follow()
+        step = self._time.follow()
         if not step:
             return
         if self._last is not None:

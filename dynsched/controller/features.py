@@ -77,10 +77,7 @@ class Features:
         if self.settings.bind and not self.settings.dry_run:
             from dynsched.kube.binder import Binder
 
-            # Until the first list is complete, no node is known to be gone.
-            cluster = self.cluster
-            is_known = lambda node: not cluster.synced or cluster.has(node)  # noqa: E731
-            self._binder = self.clients.open(partial(Binder, is_known=is_known))
+            self._binder = self.clients.open(Binder)
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
         """Answer the scheduler according to an evaluation before a mark of it is written: a release

@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
 from dynsched.controller.pod_tracking import PodTracking
-from dynsched.controller.queries import Queries, Source
+from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.rules_backup import RulesBackup
 from dynsched.controller.serving import access_reviews, serving
@@ -29,7 +29,6 @@ from dynsched.kube.credentials import load_credentials
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import KubeApi
-from dynsched.rules.fields import SourceName
 from dynsched.rules.file import RulesFile
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
@@ -114,11 +113,7 @@ async def _serve(settings: Settings) -> None:
             await ticks.publish(tick)
 
         writer = leadership.writer
-        sources: Mapping[SourceName, Source] = {
-            "prometheus": source,
-            "metrics-server": metrics_server,
-        }
-        queries = Queries(sources)
+        queries = Queries({"prometheus": source, "metrics-server": metrics_server})
 
         def in_use() -> RuleSet | None:
             rule_set = None if store.tick is None else store.tick.rule_set
@@ -127,8 +122,7 @@ async def _serve(settings: Settings) -> None:
         backup = RulesBackup(
             *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
             in_use=in_use,
-            # Not by `queries`: the first tick may be minutes later, and has answers of its own.
-            refused=partial(Queries(sources).refused, patience=None),
+            refused=partial(queries.refused, patience=None),
         )
         evaluator = Evaluator(
             rules_file,
@@ -185,40 +179,21 @@ async def _run_parts(
     parts: Mapping[str, Coroutine[Any, Any, None]],
     election: asyncio.Task[None],
 ) -> None:
-    """Run the parts until ``stop`` is set, and let them end. One that ends earlier ends all."""
-    died: list[BaseException] = []
-
-    async def watched(name: str, part: Coroutine[Any, Any, None]) -> None:
-        """Others may still withdraw what they wrote, so no exception gets to the group."""
-        try:
-            await part
-            if not stop.is_set():
-                died.append(PartDiedError(f"{name} ended unexpectedly"))
-        except asyncio.CancelledError:
-            if not stop.is_set():
-                died.append(PartDiedError(f"{name} was cancelled unexpectedly"))
-            raise
-        except Exception as error:  # noqa: BLE001 (it is raised again below)
-            died.append(error)
-        finally:
-            stop.set()
-
-    try:
-        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
-            for name, part in {**parts, "the leader election": _ended(stop, election)}.items():
-                group.create_task(watched(name, part), name=name)
-            await stop.wait()
-            limit.reschedule(asyncio.get_running_loop().time() + STOP_SECONDS)
-    except TimeoutError:
+    """Run the parts until ``stop`` is set, and let them end: some withdraw what they wrote. One
+    that ends earlier ends all.
+    """
+    tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+    await until_done(stop, election, *tasks)
+    early = [] if stop.is_set() else [task for task in (election, *tasks) if task.done()]
+    stop.set()
+    _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    if late:
         logger.warning("the parts did not end within %g s, and were cancelled", STOP_SECONDS)
-    finally:
-        stop.set()
-    if died:
-        raise died[0]
-
-
-async def _ended(stop: asyncio.Event, election: asyncio.Task[None]) -> None:
-    """Return when ``stop`` is set, or raise what the election died of."""
-    await until_done(stop, election)
-    if election.done():
-        election.result()
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in (election, *tasks):
+        if task.done() and not task.cancelled():
+            task.result()  # or what it died of
+    for task in early:
+        raise PartDiedError(f"{task.get_name()} ended unexpectedly")

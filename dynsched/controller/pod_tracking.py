@@ -49,8 +49,7 @@ class PodTracking:
         from dynsched.kube.pod_watch import PendingPods, PodWatch
 
         self._pending = PendingPods(self.api)
-        wants_requests = lambda: file.in_force.order is not None  # noqa: E731
-        self._watch = PodWatch(self.api, self.recent, wants_requests=wants_requests)
+        self._watch = PodWatch(self.api, self.recent)
         await asyncio.gather(
             self._watch.run(stop),
             self._pending.run(stop),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from dynsched.core.samples import QueryResult
@@ -37,8 +37,6 @@ class Queries:
         self._last: dict[Rule, QueryResult] = {}
         self._took: dict[Rule, float] = {}
         """Seconds, of the last query that ended."""
-        self._tried: Collection[Rule] = ()
-        """What `refused` has queried for the next `ask`."""
 
     async def ask(self, rules: Iterable[Rule], patience: float | None) -> dict[str, QueryResult]:
         """Begin the queries that are due, and wait for ``patience`` seconds for those that should
@@ -47,18 +45,16 @@ class Queries:
         rules = tuple(rules)
         self._forget_all_but(rules)
         self._collect()
-        tried, self._tried = self._tried, ()
-        await self._begin([rule for rule in rules if rule not in tried], patience)
+        await self._begin(rules, patience)
         return {rule.name: self._last.get(rule, _NOT_YET) for rule in rules}
 
     async def refused(self, rules: Iterable[Rule], patience: float | None) -> dict[str, str]:
         """Rules whose query the server says is wrong, and its words, by name. Only those that have
         not been asked yet; one that is not answered within ``patience`` seconds is not refused.
-        The answers are those of the next `ask`, which does not query these rules again.
         """
-        self._tried = [rule for rule in rules if rule not in self._last]
-        await self._begin(self._tried, patience)
-        answers = {rule.name: self._last.get(rule, _NOT_YET) for rule in self._tried}
+        tried = [rule for rule in rules if rule not in self._last]
+        await self._begin(tried, patience)
+        answers = {rule.name: self._last.get(rule, _NOT_YET) for rule in tried}
         return {
             name: found.error for name, found in answers.items() if found.refused and found.error
         }

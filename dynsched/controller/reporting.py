@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from dynsched.core.evaluate import OLDER_STAYS
+from dynsched.core.guard import WriteFailure
 from dynsched.core.health import several_series, unmatched_rules
 from dynsched.core.mark_record import fired_rules
 from dynsched.core.marks import Action, NodePatch
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, named_nodes, named_rules, some
 from dynsched.kube.events import NodeEvents

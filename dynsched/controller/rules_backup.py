@@ -13,7 +13,7 @@ from dynsched.controller.reporting import report_warnings
 from dynsched.core.wording import listed
 from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.rules.file import RulesFile
-from dynsched.rules.reading import read_rules
+from dynsched.rules.parse import read_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import ClusterError, ForbiddenError
 from dynsched.util.logs import LoggedKinds
@@ -85,14 +85,14 @@ class RulesBackup:
         """Why these rules cannot be in force; None where they are."""
         if text is None:
             return f"the rules file is refused, and there is no {self._kept}"
-        reading = await asyncio.to_thread(read_rules, text.encode())
-        if reading.rule_set is None:
-            return f"the rules file is refused, and so is {self._kept}: {reading.errors[0]}"
-        self._file.rule_set = reading.rule_set
-        names = listed([rule.name for rule in reading.rule_set.rules])
+        parsed = await asyncio.to_thread(read_rules, str(self._kept), text.encode())
+        if parsed.rule_set is None:
+            return f"the rules file is refused, and so is {parsed.errors[0]}"
+        self._file.rule_set = parsed.rule_set
+        names = listed([rule.name for rule in parsed.rule_set.rules])
         text = "the rules file is refused; those that were last accepted are in force, from %s: %s"
         logger.error(text, self._kept, names)
-        report_warnings(map(str, reading.warnings))
+        report_warnings(parsed.warnings)
         return None
 
     async def run(self, stop: asyncio.Event) -> None:

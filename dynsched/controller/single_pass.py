@@ -1,4 +1,4 @@
-"""The commands of a single pass: `run --once`, `plan` and `prune`."""
+"""The commands of a single pass: `plan`, `top` and `prune`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,30 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dynsched.controller.apply import write_all
-from dynsched.controller.clients import Clients, end_election
+from dynsched.controller.clients import Clients
 from dynsched.controller.evaluator import Evaluator
+from dynsched.controller.node_writer import write_all
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
 from dynsched.controller.settings import Settings
+from dynsched.core.guard import WriteFailure
 from dynsched.core.marks import plan_prune
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Tick, WriteResult
-from dynsched.core.wording import counted
 from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
 from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
 from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.election import LeaseTimes, held_by, read_lease
-from dynsched.kube.leader import LEASE_NAME, Elector, Leases
+from dynsched.kube.leader import LEASE_NAME, Leases
 from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.leases import Holder, find_holders, why_at_work
-from dynsched.kube.pod_costs import costed_pods, remove_cost
+from dynsched.kube.leases import find_holders, why_at_work
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules
 from dynsched.rules.labels import Mark, parse_label
@@ -40,12 +38,9 @@ from dynsched.util.latest import Latest
 
 logger = logging.getLogger(__name__)
 
-TAKE_SECONDS: Final = 2 * LeaseTimes().duration
-"""Seconds that a single pass waits for a Lease that is no longer renewed."""
 TAKEN: Final = LeaseTimes(duration=60)
 """A Lease that was taken to prune: nobody else takes it meanwhile."""
 _TRIES: Final = 5
-POLL: Final = 0.05
 
 
 class AtWorkError(ClusterError):
@@ -70,8 +65,7 @@ async def one_pass(
     rules_file: FixedRules,
     log: Callable[[str], None] | None = None,
 ) -> Tick:
-    """One tick on the nodes as they are listed now, without a watch or a server. Where it writes
-    and takes part in the election, it holds the Lease meanwhile; AtWorkError while another does.
+    """One tick of a dry run on the nodes as they are listed now, without a watch or a server.
 
     ``log``: with it, Prometheus is looked for where nobody named one (`found_or_default`).
     """
@@ -79,16 +73,7 @@ async def one_pass(
     async with Clients(credentials) as clients:
         leadership = clients.leadership(settings)
         client = clients.open(partial(KubeClient, writer=leadership.writer))
-        if isinstance(leadership, Elector):
-            with contextlib.suppress(ForbiddenError):  # the election says which right is missing
-                if holder := await _holder(client, settings.lease_namespace):
-                    raise AtWorkError(
-                        f"{holder}: an instance is running, so this pass writes nothing. `dynsched "
-                        "plan` shows what is due; --no-leader-elect writes all the same"
-                    )
-            await clients.enter_async_context(_leading(leadership))
-        kind = DryRunCluster if settings.dry_run else NodeCluster
-        cluster = await kind.listed(client)
+        cluster = await DryRunCluster.listed(client)
         if log and any(rule.source == "prometheus" for rule in rules_file.rule_set.rules):
             found = await found_or_default(client, settings.prometheus, log)
             settings = replace(settings, prometheus=found)
@@ -100,12 +85,10 @@ async def one_pass(
             queries=Queries({"prometheus": source, "metrics-server": metrics_server}),
             histories={"prometheus": source},
             cluster=cluster,
-            reporter=Reporter(
-                clients.events(client, leadership, settings.pod_uid), dry_run=settings.dry_run
-            ),
+            reporter=Reporter(clients.events(client, leadership, None), dry_run=True),
             leadership=leadership,
             publish=ticks.publish,
-            dry_run=settings.dry_run,
+            dry_run=True,
         )
         await evaluator.restore(settings.interval)
         tick = await evaluator.tick()
@@ -113,42 +96,43 @@ async def one_pass(
         return tick
 
 
-async def prune(
-    *,
-    kubeconfig: Path | None = None,
-    context: str | None = None,
-    rules: Path | None = None,
-    dry_run: bool = False,
-    lease_older_than: float | None = None,
-    lease_namespace: str | None = None,
-    force: bool = False,
-    take_lease: bool = False,
-) -> WriteResult | None:
-    """Remove everything that was ever put on nodes, as the evidence on them says, the order, and
-    pods' deletion costs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneOptions:
+    """The flags of `prune`; only one of the last three is given."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    rules: Path | None = None
+    """A file with one more mark, which counts without evidence too, as the default one."""
+    dry_run: bool = False
+    lease_namespace: str | None = None
+    lease_older_than: float | None = None
+    """In seconds: prune only if the Lease was not renewed for longer, or does not exist."""
+    force: bool = False
+    """Even while the Lease is held."""
+    take_lease: bool = False
+    """Take it from a running instance, which then writes nothing for a minute."""
+
+
+async def prune(options: PruneOptions) -> WriteResult | None:
+    """Remove everything that was ever put on nodes, as the evidence on them says, and the order.
     AtWorkError while an instance is running, but with ``mark: none``. None: nothing was looked at,
     for the reason in the log.
-
-    ``rules``: a file with one more mark, which counts without evidence too, as the default one.
-    ``lease_older_than``: only if the Lease was not renewed for so many seconds or does not exist.
-    ``force``: even while the Lease is held; only without ``lease_older_than``.
-    ``take_lease``: take it from a running instance, which then writes nothing for a minute.
     """
-    mark = _mark_without_evidence(rules)
-    async with Clients(await load_credentials(kubeconfig, context)) as clients:
-        client = clients.open(KubeClient)
-        if take_lease and not dry_run:
-            await _take_leases(client, lease_namespace)
-        elif lease_older_than is not None:
-            namespace = lease_namespace or client.config.namespace
-            why_not = await why_at_work(client, namespace, lease_older_than)
+    mark, dry_run = _mark_without_evidence(options.rules), options.dry_run
+    async with Clients(await load_credentials(options.kubeconfig, options.context)) as clients:
+        client, namespace = clients.open(KubeClient), options.lease_namespace
+        if options.take_lease and not dry_run:
+            await _take_leases(client, namespace)
+        elif options.lease_older_than is not None:
+            home = namespace or client.config.namespace
+            why_not = await why_at_work(client, home, options.lease_older_than)
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return None
         elif not mark.is_none:
-            await _refuse_prune(client, lease_namespace, anyway=force or dry_run)
-        failures = await _withdraw_orders(client, lease_namespace, dry_run=dry_run)
-        failures += await _withdraw_costs(client, dry_run=dry_run)
+            await _refuse_prune(client, namespace, anyway=options.force or dry_run)
+        failures = await _withdraw_orders(client, namespace, dry_run=dry_run)
         cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
         if dry_run:
@@ -190,31 +174,6 @@ async def _withdraw_orders(
     return []
 
 
-async def _withdraw_costs(client: KubeClient, *, dry_run: bool) -> list[WriteFailure]:
-    """Remove pods' deletion costs, which older versions wrote; what failed."""
-    removed, failures = 0, []
-    try:
-        async for pod in costed_pods(client):
-            try:
-                if not dry_run:
-                    await remove_cost(client, pod)
-                removed += 1
-            except NotFoundError:
-                continue
-            except ForbiddenError:
-                raise
-            except ClusterError as error:
-                failures.append(WriteFailure(str(pod), str(error)))
-    except ForbiddenError:
-        logger.info("pods' deletion costs need the rights to list and patch pods: they are left")
-    except ClusterError as error:
-        failures.append(WriteFailure("deletion costs", str(error)))
-    if removed:
-        done = "would be removed" if dry_run else "removed"
-        logger.info("deletion costs of %s: %s", counted(removed, "pod"), done)
-    return failures
-
-
 async def _take_leases(client: KubeClient, namespace: str | None) -> None:
     """Take the Lease from each running instance (namespaces as `find_holders`), and return when
     their last writes have ended.
@@ -241,15 +200,10 @@ async def _take(leases: Leases) -> None:
     )
 
 
-async def _holder(client: KubeClient, namespace: str | None) -> Holder | None:
-    """Who holds a Lease; the namespaces are `find_holders`'s."""
-    return next(iter(await find_holders(client, namespace, client.config.namespace)), None)
-
-
 async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bool) -> None:
     """AtWorkError where an instance holds a Lease: with ``anyway`` only a line in the log."""
     try:
-        holder = await _holder(client, namespace)
+        holders = await find_holders(client, namespace, client.config.namespace)
     except ForbiddenError as error:
         if anyway:
             return
@@ -257,42 +211,14 @@ async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bo
             f"it cannot be determined whether an instance is running: {error}; or, if you know "
             "that none is running, use --force"
         ) from error
-    if holder is None:
+    if not holders:
         return
-    found = f"{holder}: an instance is running and puts marks back"
+    found = f"{holders[0]}: an instance is running and puts marks back"
     if anyway:
         logger.warning("%s", found)
         return
     another = "" if namespace else "; where it is another installation's, use --lease-namespace"
     raise AtWorkError(
         f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
-        f"{holder.namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
+        f"{holders[0].namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
     )
-
-
-@contextlib.asynccontextmanager
-async def _leading(elector: Elector) -> AsyncIterator[None]:
-    """``elector`` holds the Lease inside of the block, and lets go of it at its end. One that its
-    holder left without letting go is waited for. AtWorkError when the Lease is not free in time.
-    """
-    done = asyncio.Event()
-    election = asyncio.create_task(elector.run(done), name="the leader election")
-    try:
-        await _until_it_leads(elector)
-        yield
-    finally:
-        await end_election(election, done)
-
-
-async def _until_it_leads(elector: Elector) -> None:
-    try:
-        async with asyncio.timeout(TAKE_SECONDS):
-            while not elector.may_write:
-                if elector.error is not None:
-                    raise ClusterError(elector.error)
-                await asyncio.sleep(POLL)
-    except TimeoutError:
-        raise AtWorkError(
-            f"the Lease {LEASE_NAME} could not be taken within {TAKE_SECONDS:g} s: "
-            f"the holder is {elector.leader or 'not known'}; nothing was written"
-        ) from None

@@ -14,17 +14,18 @@ from typing import Final
 
 from msgspec import structs
 
-from dynsched.core.adoption import alerts_before
 from dynsched.core.alerts import (
     Alert,
     Alerts,
+    AlertState,
     NodePressure,
     new_alert,
     next_alert,
 )
-from dynsched.core.guard import MarkCandidate, decide_marks
+from dynsched.core.guard import NO_WRITES, MarkCandidate, WriteBatch, decide_marks
 from dynsched.core.load.expected import NO_PODS, ExpectedLoad, KnownPods, expected_load
 from dynsched.core.marks import (
+    Action,
     MarkDecision,
     NodePatch,
     mark_state,
@@ -64,6 +65,8 @@ class Evaluation:
     """By rule; without rules whose query failed."""
     expected: Mapping[str, ExpectedLoad] = field(default_factory=dict)
     """By rule, where pods are known."""
+    released: int = 0
+    """Marks released earlier in this tick; they count against ``guard.max_releases``."""
 
     @cached_property
     def hot(self) -> frozenset[str]:
@@ -85,8 +88,10 @@ class Evaluation:
         mark = self.table.entries[name].mark
         return plan_node(mark, self.pressures[name], self.rule_set, self.decision)
 
-    def after_writes(self, nodes: Mapping[str, Node]) -> Evaluation:
-        """The same on ``nodes`` as they are now; nodes that are new wait for the next one."""
+    def after_writes(self, nodes: Mapping[str, Node], batch: WriteBatch = NO_WRITES) -> Evaluation:
+        """The same on ``nodes`` as they are after ``batch`` was sent; nodes that are new wait for
+        the next one.
+        """
         entries = self.table.entries
         known = {
             name: node
@@ -98,12 +103,9 @@ class Evaluation:
             table=NodeTable.of(known, self.rule_set, self.table),
             alerts={name: self.alerts[name] for name in known},
             pressures={name: self.pressures[name] for name in known},
+            decision=replace(self.decision, limited={**self.decision.limited, **batch.delayed}),
+            released=self.released + sum(each.action is Action.RELEASE for each in batch.patches),
         )
-
-    def with_delays(self, delayed: Mapping[str, str]) -> Evaluation:
-        """The same, where the patches of some nodes are ``delayed``; by node: why."""
-        limited = {**self.decision.limited, **delayed}
-        return replace(self, decision=replace(self.decision, limited=limited))
 
     def shifted(self, seconds: float) -> Evaluation:
         """The same with the times of all alerts changed, after the clock was set by as much."""
@@ -143,10 +145,8 @@ def evaluate(
     now: float,
     *,
     pods: KnownPods = NO_PODS,
-    released: int = 0,
 ) -> Evaluation:
-    """Decide over all nodes. ``answers`` by rule; ``released``: how many marks went in this tick
-    before, which count against ``guard.max_releases``.
+    """Decide over all nodes. ``answers`` by rule.
 
     A marked node without alerts in ``previous``, also one that was created again under its name,
     starts with firing alerts.
@@ -159,6 +159,7 @@ def evaluate(
         name: node_pressure(entry, alerts[name], _new_pods(name, expected))
         for name, entry in table.entries.items()
     }
+    released = 0 if previous is None else previous.released
     decision = _decide(table, pressures, released)
     concerned = [
         name
@@ -171,7 +172,9 @@ def evaluate(
         for name in concerned
     )
     patches = tuple(patch for patch in planned if patch is not None)
-    return Evaluation(rule_set, table, alerts, pressures, decision, patches, matched, expected)
+    return Evaluation(
+        rule_set, table, alerts, pressures, decision, patches, matched, expected, released
+    )
 
 
 def read_answers(
@@ -219,7 +222,7 @@ def next_alerts(
     """The alerts after one evaluation. ``readings`` by rule; a rule without an entry has failed."""
     found: dict[str, dict[str, Alert]] = {}
     for name, entry in table.entries.items():
-        before = alerts_before(entry, previous.get(name, {}), table.rule_set, now)
+        before = _alerts_before(entry, previous.get(name, {}), table.rule_set, now)
         found[name] = {
             rule.name: next_alert(
                 before.get(rule.name) or new_alert(rule.name, name, entry.node.uid, now),
@@ -230,6 +233,57 @@ def next_alerts(
             for rule in entry.rules
         }
     return found
+
+
+def _alerts_before(
+    entry: NodeEntry, previous: Mapping[str, Alert], rule_set: RuleSet, now: float
+) -> Mapping[str, Alert]:
+    """The node's alerts of the last evaluation, and those that its mark stands for."""
+    if any(alert.uid != entry.node.uid for alert in previous.values()):
+        previous = {}
+    if not entry.mark.marked:
+        return previous
+    known = rule_set.by_name
+    if not previous.keys() & known.keys():
+        previous = {**previous, **adopted_alerts(entry, rule_set, now)}
+    # A rule that fired and is gone may have been renamed: the new rules count as firing.
+    if any(alert.firing and rule not in known for rule, alert in previous.items()):
+        new = [r.name for r in entry.rules if not r.shadow and r.name not in previous]
+        return {**previous, **{name: _adopted(entry, name, now) for name in new}}
+    return previous
+
+
+def adopted_alerts(entry: NodeEntry, rule_set: RuleSet, now: float) -> dict[str, Alert]:
+    """Firing alerts for a node that carries our mark and of which nothing is remembered: a mark
+    must not be removed because memory is empty.
+
+    They are of the rules that the mark's record names. Where none of these exists any more, or
+    there is no record (dynamicScheduler left none), every rule is taken to have fired: the mark
+    stays until each rule has a good reading that clears it, or is stale. With ``mark: none`` marks
+    are older than anything that is known, and say nothing.
+    """
+    if rule_set.mark.is_none or not entry.mark.marked:
+        return {}
+    fired = entry.mark.record.rules if entry.mark.record else ()
+    names = [rule.name for rule in entry.rules if not rule.shadow]
+    names = [name for name in names if name in fired] or names
+    return {name: _adopted(entry, name, now) for name in names}
+
+
+def _adopted(entry: NodeEntry, rule: str, now: float) -> Alert:
+    recorded = entry.mark.record.since_of(rule) if entry.mark.record else None
+    since = now if recorded is None else recorded
+    return Alert(
+        rule=rule,
+        node=entry.node.name,
+        uid=entry.node.uid,
+        state=AlertState.FIRING,
+        since=since,
+        updated_at=now,
+        known_at=now,
+        active_since=since,
+        adopted=True,
+    )
 
 
 def _new_pods(node: str, expected: Mapping[str, ExpectedLoad]) -> Mapping[str, int]:

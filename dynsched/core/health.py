@@ -9,7 +9,7 @@ from typing import Final
 
 from dynsched.core.alerts import AlertState
 from dynsched.core.evaluate import Evaluation
-from dynsched.core.pace import WriteFailure
+from dynsched.core.guard import WriteFailure
 from dynsched.core.samples import Quality, QueryResult, SeveralSeries, Unmatched
 from dynsched.core.tick import RuleHealth, Tick
 from dynsched.core.wording import Reason, by_reason

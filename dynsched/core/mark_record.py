@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
 from dynsched.core.alerts import NodePressure
@@ -26,8 +25,6 @@ class FiredRule(NamedTuple):
 
     rule: str
     since: float | None = None
-    value: float | None = None
-    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +72,7 @@ def fired_rules(text: str) -> tuple[str, ...]:
 
 def _parse_fired(entry: Mapping[str, Any]) -> FiredRule | None:
     rule = entry.get("rule")
-    if not isinstance(rule, str):
-        return None
-    numbers = (entry.get("value"), entry.get("threshold"))
-    # Python's JSON knows NaN, which no other program reads where it is reported again.
-    finite = (each if isinstance(each, float) and isfinite(each) else None for each in numbers)
-    return FiredRule(rule, parse_time(entry.get("since")), *finite)
+    return FiredRule(rule, parse_time(entry.get("since"))) if isinstance(rule, str) else None
 
 
 def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:

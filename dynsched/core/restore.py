@@ -8,9 +8,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from dynsched.core.adoption import adopted_alerts
 from dynsched.core.alerts import GRAIN, Alert, Alerts
-from dynsched.core.evaluate import next_alerts
+from dynsched.core.evaluate import adopted_alerts, next_alerts
 from dynsched.core.node_table import NodeTable
 from dynsched.core.samples import Sample, Series, match_samples
 from dynsched.rules.rule_set import RuleSet

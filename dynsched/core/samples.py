@@ -48,10 +48,6 @@ class Series(Struct, frozen=True, gc=False):
             return None
         return Sample(self.labels, self.points[at][1], self.points[at][0])
 
-    def moved(self, seconds: float) -> Series:
-        """The same with all times later by ``seconds``."""
-        return Series(self.labels, tuple([(at + seconds, value) for at, value in self.points]))
-
 
 class Quality(StrEnum):
     """How good one rule's reading on one node is, in this evaluation."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from dynsched.core.alerts import AlertState
 from dynsched.core.evaluate import Evaluation
+from dynsched.core.guard import WriteFailure
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.marks import NodePatch
-from dynsched.core.pace import WriteFailure
 from dynsched.core.samples import Quality, SeveralSeries
 from dynsched.rules.rule_set import Rule, RuleSet
 

@@ -6,10 +6,10 @@ added, so that it comes after every other node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import NO_EXPECTATION
@@ -21,11 +21,11 @@ TENTHS: Final = 10
 """Tenths of a percent in one percent."""
 FULL: Final = 100 * TENTHS
 FIRING: Final = 10_000
-"""Tenths, added to the load of a node on which a rule fires. Any load is below it: a rule measures
-at most MAX_LOAD, and pods add a bounded amount."""
+"""Tenths, added to the load of a node on which a rule fires. The remainder is the load alone, which
+is less: a rule measures at most MAX_LOAD, and pods add a bounded amount."""
 
 Method = Literal["linear", "relative", "least"]
-"""``least`` was another one, and is the same as ``relative``; `rules.lint` says so."""
+"""``least``, of before 0.3.0, is the same as ``relative``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +61,79 @@ def _shares(rule_set: RuleSet, score: Mapping[str, float]) -> tuple[tuple[Rule, 
     )
 
 
-def placing_loads(
-    evaluation: Evaluation, profile: WeightedProfile, least: float = 0.0
-) -> dict[str, int]:
-    """Every node's expected load in tenths; a node for which no rule has a value, and on which none
-    fires, is left out. ``least`` (percent): what a load counts as that is less, by each rule.
-
-    Where one rule of several has no value for a node, the median of that rule's values is used; a
-    rule that does not apply to the node does not count.
+class PlacingLoads(NamedTuple):
+    """By name, every node's expected load; without nodes for which no rule has a value and on which
+    none fires. ``mean``: of the loads, each at most FULL. ``line``: nodes with less are equal.
+    ``judged``: a node above the line by one rule counts as at the line by each other rule.
+    All in tenths.
     """
-    parts = [(rule, weight, _rule_loads(evaluation, rule)) for rule, weight in profile.rules]
-    middles = {rule.name: median(loads.values()) for rule, _, loads in parts if loads}
-    found: dict[str, int] = {}
-    for name, alerts in evaluation.alerts.items():
-        total = weights = 0.0
-        known = firing = False
-        for rule, weight, loads in parts:
-            load = loads.get(name)
-            known = known or load is not None
-            if rule.name in alerts and rule.name in middles:
-                total += weight * max(least, middles[rule.name] if load is None else load)
-                weights += weight
-            firing = firing or evaluation.fires_above_threshold(rule, name)
-        if known or firing:
-            found[name] = (round(TENTHS * total / weights) if known else FULL) + FIRING * firing
-    return found
+
+    loads: Mapping[str, int]
+    mean: float
+    line: int
+    judged: Mapping[str, int]
+
+
+def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> PlacingLoads:
+    """Where one rule of several has no value for a node, the median of that rule's values is used;
+    a rule that does not apply to the node does not count.
+    """
+    of_rules = [(rule, weight, _rule_loads(evaluation, rule)) for rule, weight in profile.rules]
+    parts = [
+        _Part(rule.name, weight, loads, median(loads.values()))
+        for rule, weight, loads in of_rules
+        if loads
+    ]
+    known = set[str]().union(*(part.loads for part in parts))
+    firing = {
+        name
+        for rule, _ in profile.rules
+        for name in evaluation.alerts
+        if evaluation.fires_above_threshold(rule, name)
+    }
+    loads = {
+        name: (_weighted(parts, name, alerts) if name in known else FULL)
+        + FIRING * (name in firing)
+        for name, alerts in evaluation.alerts.items()
+        if name in known or name in firing
+    }
+    mean = fmean([min(load % FIRING, FULL) for load in loads.values()] or [0])
+    line, judged = equal_line(profile.equal_below, mean), dict(loads)
+    for name in loads.keys() - firing if len(parts) > 1 else ():
+        counted = _weighted(parts, name, evaluation.alerts[name], line / TENTHS)
+        if counted > line:
+            judged[name] = counted
+    return PlacingLoads(loads, mean, line, judged)
 
 
 def _rule_loads(evaluation: Evaluation, rule: Rule) -> dict[str, float]:
     expected = evaluation.expected.get(rule.name, NO_EXPECTATION)
-    measured = ((name, evaluation.measured_load(rule, name)) for name in evaluation.alerts)
-    return {name: expected.to_place(name, load) for name, load in measured if load is not None}
+    return {
+        name: expected.to_place(name, load_percent(rule, value))
+        for name, alerts in evaluation.alerts.items()
+        if rule.name in alerts and (value := alerts[rule.name].good_value) is not None
+    }
 
 
-def mean_load(loads: Iterable[int]) -> float:
-    """In tenths; a load above FULL counts as FULL. 0 of none."""
-    return fmean([min(without_firing(load), FULL) for load in loads] or [0])
+class _Part(NamedTuple):
+    """The loads according to one rule, by the name of the node, and their median."""
+
+    rule: str
+    weight: float
+    loads: Mapping[str, float]
+    middle: float
+
+
+def _weighted(
+    parts: Iterable[_Part], name: str, alerts: Collection[str], least: float = 0.0
+) -> int:
+    """A node's load in tenths. Each part counts as ``least`` (percent) at least."""
+    total = weights = 0.0
+    for rule, weight, loads, middle in parts:
+        if rule in alerts:
+            total += weight * max(least, loads.get(name, middle))
+            weights += weight
+    return round(TENTHS * total / weights)
 
 
 def equal_line(equal_below: float, mean: float) -> int:
@@ -106,26 +143,15 @@ def equal_line(equal_below: float, mean: float) -> int:
     return round(min(TENTHS * equal_below, FULL - mean))
 
 
-def judged_loads(
-    evaluation: Evaluation, profile: WeightedProfile, loads: Mapping[str, int], line: int
-) -> Mapping[str, int]:
-    """The loads of nodes below the line according to every rule, as they are. For the other nodes,
-    a rule's part below the line counts as the line.
-    """
-    if not line:
-        return loads
-    counts = placing_loads(evaluation, profile, line / TENTHS)
-    return {name: loads[name] if load <= line else load for name, load in counts.items()}
-
-
 def next_pod_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str, int]:
     """What a pod of mean use adds to each node's load, in tenths."""
     parts = [
-        (weight, evaluation.expected.get(rule.name, NO_EXPECTATION))
+        (weight, expected.next_pod, expected.least_next)
         for rule, weight in profile.rules
+        for expected in [evaluation.expected.get(rule.name, NO_EXPECTATION)]
     ]
     return {
-        name: round(TENTHS * sum(weight * expected.next(name) for weight, expected in parts))
+        name: round(TENTHS * sum([weight * of.get(name, least) for weight, of, least in parts]))
         for name in evaluation.alerts
     }
 
@@ -134,8 +160,3 @@ def threshold_load(profile: WeightedProfile) -> int:
     """The load of a node that is at the threshold of each rule, in tenths."""
     loads = (weight * load_percent(rule, rule.threshold) for rule, weight in profile.rules)
     return round(TENTHS * sum(loads))
-
-
-def without_firing(load: int) -> int:
-    """The load alone, in tenths, of a number that also says whether a rule fires."""
-    return load - FIRING if load >= FIRING else load

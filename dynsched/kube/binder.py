@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
 
 from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.failures import ApiRequest, in_namespace
 from dynsched.kube.transport import KubeApi
-from dynsched.util.errors import NotFoundError
 
 AT_ONCE: Final = 50
 """Bindings under way. The scheduler retries a pod that waits longer than its ``httpTimeout``."""
@@ -19,26 +16,17 @@ _TIMEOUT: Final = 5.0
 
 
 class Binder(KubeApi):
-    """Has separate connections, because no watch and no patch must hold up a Binding. ``is_known``:
-    whether the watch knows a node of this name.
-    """
+    """Has separate connections, because no watch and no patch must hold up a Binding."""
 
-    def __init__(self, credentials: CredentialProvider, is_known: Callable[[str], bool]) -> None:
+    def __init__(self, credentials: CredentialProvider) -> None:
         super().__init__(credentials, in_flight=AT_ONCE)
-        self._is_known = is_known
 
     async def bind(self, *, namespace: str, pod: str, uid: str, node: str) -> None:
         """Create the Binding; needs ``pods/binding`` ``create``. Sent once: if it arrived although
-        no answer came, the scheduler sees the pod on its node. The API server does not check that
-        the node exists, so this does.
+        no answer came, the scheduler sees the pod on its node.
 
         ConflictError when the pod has a node already or is another one; NotFoundError.
         """
-        if not self._is_known(node):  # the watch may only be late
-            ask = ApiRequest("get", "nodes", f"/api/v1/nodes/{quote(node, safe='')}", node)
-            answer = await self.call(ask, accept=(HTTPStatus.NOT_FOUND,), timeout=_TIMEOUT)
-            if answer.status == HTTPStatus.NOT_FOUND:
-                raise NotFoundError(f"cannot bind to node {node}: it is gone (404)")
         path = f"/api/v1{in_namespace(namespace)}/pods/{quote(pod, safe='')}/binding"
         call = ApiRequest("create", "pods/binding", path, f"{namespace}/{pod}")
         body = {

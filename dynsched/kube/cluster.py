@@ -124,10 +124,6 @@ class NodeCluster:
         """As `NodeStore.nodes`."""
         return self._store.nodes()
 
-    def has(self, name: str) -> bool:
-        """Whether a node of this name is known."""
-        return self._store.find(name) is not None
-
     async def read(self, name: str) -> Node | None:
         """The node as the API server has it, which is then known; None where it is gone.
         ClusterError.

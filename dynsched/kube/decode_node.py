@@ -103,7 +103,7 @@ def decode_node(body: bytes | msgspec.Raw) -> Node | None:
             for each in status.addresses or ()
             if each.address
         ),
-        allocatable=_allocatable(**msgspec.structs.asdict(status.allocatable)),
+        allocatable=_numbers(msgspec.structs.asdict(status.allocatable)),
         created=parse_time(metadata.created) or 0.0,
         managed_labels=managed_labels,
     )
@@ -148,8 +148,6 @@ def _managed_labels(writers: Iterable[_Writer]) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=1024, typed=True)
-def _allocatable(**amounts: str | float | None) -> Mapping[str, float]:
-    """One mapping for all nodes of a size; of these a cluster has a few."""
+def _numbers(amounts: Mapping[str, object]) -> Mapping[str, float]:
     numbers = ((name, quantity(amount)) for name, amount in amounts.items())
     return {name: number for name, number in numbers if number is not None}

@@ -23,12 +23,6 @@ say a typing error, must not stop all replicas from writing."""
 _RELEASED: Final = 1
 """``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
 requires a value above 0."""
-_MAX_TRANSITIONS: Final = 2**31 - 1
-"""The largest ``leaseTransitions`` that the API server accepts."""
-_SET_BACK: Final = 1.0
-"""Seconds by which the holder's clock may have been set back between its last renewal and the
-release of the Lease. After a larger step the release is not trusted, and other replicas wait for
-the full duration, as after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +80,21 @@ def read_lease(
     """A Lease from its JSON. ``now`` is read from a clock that never stops or steps. The duration
     is limited to the range from ``least`` to MAX_DURATION seconds, whatever the object states.
 
-    A Lease with unexpected content (edited by hand) counts as held, never as free. The same is true
-    of a release that was not written by the holder of ``previous``, or was written before
-    ``previous``: a restore of etcd may have brought an old release back while the present holder
-    has not noticed yet.
+    A Lease that a person emptied counts as held, never as free.
     """
     spec = _spec(body)
-    version = as_mapping(body.get("metadata")).get("resourceVersion")
-    is_his = previous is None or _is_later(body, previous)
-    duration = min(float(_whole(spec.get("leaseDurationSeconds"))), MAX_DURATION)
-    seen = Lease(
-        holder=str(spec.get("holderIdentity") or ""),
-        released=is_released(body) and is_his,
+    version = as_mapping(body.get("metadata")).get("resourceVersion") or ""
+    is_same = previous is not None and previous.resource_version == version
+    duration = min(float(spec.get("leaseDurationSeconds") or 0), MAX_DURATION)
+    return Lease(
+        holder=spec.get("holderIdentity") or "",
+        released=is_released(body),
         duration=max(duration, least),
-        transitions=_whole(spec.get("leaseTransitions")),
-        resource_version=str(version or ""),
+        transitions=spec.get("leaseTransitions") or 0,
+        resource_version=version,
         body=body,
-        seen_at=now,
+        seen_at=previous.seen_at if previous and is_same else now,
     )
-    if previous is not None and _is_same(seen, previous):
-        return replace(seen, seen_at=previous.seen_at, released=previous.released)
-    return seen
 
 
 def deleted(previous: Lease | None, now: float, *, least: float) -> Lease | None:
@@ -119,26 +107,15 @@ def deleted(previous: Lease | None, now: float, *, least: float) -> Lease | None
     return None if waits.is_free(now) else waits
 
 
-def contested(now: float, *, least: float) -> Lease:
-    """The state of a Lease that changed between our read and our write: another replica may hold it
-    from now on, so it counts as held for ``least`` seconds.
-    """
-    return read_lease({}, None, now, least=least)
-
-
 def held_by(
     identity: str, previous: Lease | None, times: LeaseTimes, wall: float
 ) -> dict[str, Any]:
     """The ``spec`` with which ``identity`` takes or renews the Lease. ``wall`` in Unix seconds."""
     spec = dict(_spec(previous.body)) if previous else {}
-    time = format_micro_time(_micros(wall))
-    if time == spec.get("renewTime"):
-        # The API server stores nothing where nothing differs: others would see no renewal.
-        time = format_micro_time(_micros(wall) + 1)
+    time = format_micro_time(round(wall * 1_000_000))
     if previous is None or previous.holder != identity:
         spec["acquireTime"] = time
-        taken = previous.transitions + 1 if previous else 0
-        spec["leaseTransitions"] = min(taken, _MAX_TRANSITIONS)
+        spec["leaseTransitions"] = previous.transitions + 1 if previous else 0
     spec["holderIdentity"] = identity
     spec["leaseDurationSeconds"] = math.ceil(times.duration)
     spec["renewTime"] = time
@@ -148,7 +125,8 @@ def held_by(
 def released_spec(previous: Lease, wall: float) -> dict[str, Any]:
     """The ``spec`` with which the holder releases the Lease."""
     released = {"holderIdentity": "", "leaseDurationSeconds": _RELEASED}
-    return {**_spec(previous.body), **released, "renewTime": format_micro_time(_micros(wall))}
+    time = format_micro_time(round(wall * 1_000_000))
+    return {**_spec(previous.body), **released, "renewTime": time}
 
 
 def is_released(body: Mapping[str, Any]) -> bool:
@@ -162,31 +140,5 @@ def renewed_at(body: Mapping[str, Any]) -> float | None:
     return parse_time(_spec(body).get("renewTime"))
 
 
-def _is_later(body: Mapping[str, Any], previous: Lease) -> bool:
-    """Whether this was written after ``previous`` and by its holder, by the holder's own clock."""
-    spec, known = _spec(body), _spec(previous.body)
-    if any(spec.get(key) != known.get(key) for key in ("acquireTime", "leaseTransitions")):
-        return False
-    written, before = renewed_at(body), renewed_at(previous.body)
-    return written is None or before is None or written > before - _SET_BACK
-
-
-def _is_same(seen: Lease, previous: Lease) -> bool:
-    """Whether it was not written since. The resourceVersion alone does not prove it: after a
-    restore of etcd the same versions are assigned again.
-    """
-    same_version = seen.resource_version == previous.resource_version
-    return same_version and _spec(seen.body) == _spec(previous.body)
-
-
 def _spec(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    return as_mapping(body.get("spec"))
-
-
-def _whole(value: object) -> int:
-    """A positive integer; 0 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _micros(wall: float) -> int:
-    return round(wall * 1_000_000)
+    return body.get("spec") or {}

@@ -145,8 +145,6 @@ class NodeEvents:
         except ClusterError as error:
             if self._lost.is_new("events", str(error)):  # it names the Event, or the node
                 logger.warning("some Events were not posted: %s", error)
-        except Exception:
-            logger.exception("an Event on %s could not be posted", key.about.name)
         else:
             self._lost.forget("events")
             self._posted[key] = posted

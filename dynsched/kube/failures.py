@@ -18,21 +18,6 @@ from dynsched.util.connection_errors import TLS_CAUSES, Cause, find_failure, no_
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.formatting import one_line
 
-_GRANTED_BY: Final[Mapping[str, str]] = {
-    "pods/binding": "components/extender",
-    "tokenreviews": "components/web-auth",
-    "subjectaccessreviews": "components/web-auth",
-}
-"""The manifests that grant what the base does not, by resource."""
-_FOR_PEOPLE: Final = {
-    "cronjobs",
-    "deployments",
-    "mutatingadmissionpolicies",
-    "mutatingadmissionpolicybindings",
-    "namespaces",
-    "validatingadmissionpolicies",
-}
-"""Resources that only commands read, with the rights of the person who runs them."""
 _USER: Final = re.compile(r'User "([^"]+)"')
 OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
 """The accounts of the manifests."""
@@ -173,30 +158,27 @@ def forbidden(call: ApiRequest, server: str, said: str) -> ForbiddenError:
     if said and "cannot " not in said:
         # An admission policy or a webhook, not RBAC: a role would not help.
         return ForbiddenError(f"cannot {call}: {server} refused: {said}")
-    user = _USER.search(said)
-    name = user.group(1) if user else ""
-    who = f" --as={name}" if name else ""
+    found = _USER.search(said)
+    user = found[1] if found else ""
+    who = f" --as={user}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
     # A right may be granted by name alone, and then "may I, to any?" is answered by no.
     what = f"{call.resource}/{call.name}" if call.namespace and call.name else call.resource
     reason = f": {said}" if said else ""
-    return ForbiddenError(
-        f"may not {call.verb} {call.resource}: {server} answered 403{reason}; check with `kubectl "
-        f"auth can-i {call.verb} {what}{where}{who}`, {_grant(call, name)}"
-    )
-
-
-def _grant(call: ApiRequest, user: str) -> str:
     role = "Role" if call.namespace else "ClusterRole"
+    grant = (
+        f"grant with `kubectl apply -f manifests/base/rbac.yaml` (its {role}), or with that of the "
+        "component that needs it"
+    )
     if user and not OURS.fullmatch(user):
-        return (
+        grant = (
             f"ask an administrator to bind a {role} with it to {user}; docs/look.md has those "
             "for people"
         )
-    if call.resource in _FOR_PEOPLE:
-        return "run the command with your own account: dynsched's is not meant to have this right"
-    manifest = f"manifests/{_GRANTED_BY.get(call.resource, 'base')}/rbac.yaml"
-    return f"grant with `kubectl apply -f {manifest}` (its {role})"
+    return ForbiddenError(
+        f"may not {call.verb} {call.resource}: {server} answered 403{reason}; check with `kubectl "
+        f"auth can-i {call.verb} {what}{where}{who}`, {grant}"
+    )
 
 
 def _said(body: bytes) -> str:

@@ -4,7 +4,7 @@ returns None where the server does not know the resource.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from operator import add
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import ApiRequest, in_namespace
-from dynsched.kube.lists import Owner, pages
+from dynsched.kube.lists import Named, Owner, pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
     PodMeta,
@@ -94,19 +94,12 @@ async def resources(api: KubeApi, api_version: str) -> set[str]:
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
     """The names of those with the label that has pods avoid hot nodes, sorted."""
+    call = ApiRequest("list", "namespaces", "/api/v1/namespaces")
     query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
-    found = _items(api, "namespaces", "/api/v1/namespaces", query)
-    return sorted([item["metadata"]["name"] async for item in found])
-
-
-async def _items(
-    api: KubeApi, resource: str, path: str, query: Mapping[str, str] | None = None
-) -> AsyncIterator[dict[str, Any]]:
-    call = ApiRequest("list", resource, path)
-    async for page in pages(api, call, dict[str, Any], query=query, may_be_unknown=True):
-        for item in page.items or ():
-            yield item
-        del page
+    names: list[str] = []
+    async for page in pages(api, call, Named, query=query, may_be_unknown=True):
+        names += [each.metadata.name for each in page.items or ()]
+    return sorted(names)
 
 
 class _Metadata(PodMeta, gc=False):

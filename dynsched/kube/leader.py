@@ -8,16 +8,14 @@ import asyncio
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 from dynsched.kube.election import (
     Lease,
     LeaseTimes,
-    contested,
     deleted,
     held_by,
     read_lease,
@@ -42,8 +40,6 @@ CALL_TIMEOUT: Final = 3.0
 # stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues. Windows has
 # neither by this name, and its only clock continues as well.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-_RENEWALS: Final = 64
-"""Renewals of ours that are remembered, while it is not known which of them arrived."""
 
 
 def boot_time() -> float:
@@ -122,17 +118,16 @@ class NoElection:
 
 @dataclass(eq=False)
 class Elector:
-    """Takes part in the election while `run` runs. ``identity`` is unique to this process; or, with
-    ``of_pod``, to its pod: the Lease that it finds at its start was held by the process before it,
-    which has ended, and is taken over without a wait. ``clock`` gives seconds and never stops or
-    steps; ``wall`` Unix seconds, for people who read the Lease.
+    """Takes part in the election while `run` runs. ``identity`` is unique to this process, or to
+    its pod: the process before it there has ended, so its Lease is taken over without a wait.
+    ``clock`` gives seconds and never stops or steps; ``wall`` Unix seconds, for people who read the
+    Lease.
     """
 
     api: KubeApi
     namespace: str
     identity: str
-    of_pod: InitVar[bool] = False
-    times: InitVar[LeaseTimes | None] = None
+    times: LeaseTimes = field(default_factory=LeaseTimes)
     clock: Callable[[], float] = boot_time
     wall: Callable[[], float] = time.time
     error: str | None = field(default=None, init=False)
@@ -144,19 +139,17 @@ class Elector:
     _logged_leader: str | None = field(default=None, init=False)
     _troubles: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
-    def __post_init__(self, of_pod: bool, times: LeaseTimes | None) -> None:
+    def __post_init__(self) -> None:
         self._leases = Leases(self.api, self.namespace)
-        self._renewals: deque[str] = deque(maxlen=_RENEWALS)
         self._named = f"{self.namespace}/{LEASE_NAME}"
-        self._may_succeed, self._times = of_pod, times or LeaseTimes()
-        self.writer = LeaderWriter(lambda: self.may_write, self._times.write_timeout)
+        self.writer = LeaderWriter(lambda: self.may_write, self.times.write_timeout)
 
     @property
     def may_write(self) -> bool:
         """Whether a write begun now ends before anybody else can hold the Lease."""
         return (
             self._renewed_at is not None
-            and self.clock() - self._renewed_at < self._times.write_for
+            and self.clock() - self._renewed_at < self.times.write_for
             and self.clock() >= self._stepped_down_until
         )
 
@@ -165,7 +158,7 @@ class Elector:
         again only when nobody has for its duration.
         """
         logger.warning("no rule can be queried: the Lease is given up for another replica")
-        self._stepped_down_until = self.clock() + self._times.duration
+        self._stepped_down_until = self.clock() + self.times.duration
 
     @property
     def leader(self) -> str | None:
@@ -189,8 +182,8 @@ class Elector:
         try:
             while not stop.is_set():
                 await self.attempt()
-                due = jittered(self._times.renew_every)
-                if self._lease is not None and not self._is_ours(self._lease):
+                due = jittered(self.times.renew_every)
+                if self._lease is not None and not self._is_ours:
                     left = self._lease.free_in(self.clock())  # another's: at once when it runs out
                     due = min(due, left + 0.01) if left >= 0 else due
                 await pause(stop, due)
@@ -205,7 +198,8 @@ class Elector:
                 await self._take_or_renew()
             except (ConflictError, NotFoundError):
                 # Somebody was faster, deleted or edited it; or we did, and the answer was lost.
-                self._lease = contested(self.clock(), least=self._times.duration)
+                # Another replica may hold it from now on, so it counts as held.
+                self._lease = read_lease({}, None, self.clock(), least=self.times.duration)
                 self._renewed_at = None
                 await self._take_or_renew()
         except ClusterError as error:
@@ -232,36 +226,25 @@ class Elector:
 
     async def _take_or_renew(self) -> None:
         if self.clock() < self._stepped_down_until:
-            if self._is_ours(self._lease):
+            if self._is_ours:
                 await self._release()
             self._lease = await self._look()
             return
-        if not self._is_ours(self._lease):
+        if not self._is_ours:
             self._renewed_at = None
             self._lease = await self._look()
-            succeeds, self._may_succeed = self._may_succeed, False  # at the start only
-            if self._lease is not None and not (
-                self._is_ours(self._lease)
-                or self._lease.is_free(self.clock())
-                or (succeeds and self._lease.holder == self.identity)
-            ):
+            is_free = self._lease is None or self._lease.is_free(self.clock())
+            if not (is_free or self._is_ours):
                 return
         # The time before it is sent: others may see this renewal any time from now on.
         sent_at = self.clock()
-        spec = held_by(self.identity, self._lease, self._times, self.wall())
-        self._renewals.append(spec["renewTime"])
+        spec = held_by(self.identity, self._lease, self.times, self.wall())
         self._lease = await self._write(self._lease, spec)
-        self._renewals.clear()
-        self._renewals.append(spec["renewTime"])
         self._renewed_at = sent_at
 
-    def _is_ours(self, lease: Lease | None) -> bool:
-        """Whether we hold it by the last that we wrote. Our name alone is not enough: after a
-        restore of etcd it may be one that we held before somebody else took it.
-        """
-        if lease is None or lease.holder != self.identity:
-            return False
-        return lease.body["spec"].get("renewTime") in self._renewals
+    @property
+    def _is_ours(self) -> bool:
+        return self._lease is not None and self._lease.holder == self.identity
 
     async def _release_at_end(self) -> None:
         try:
@@ -276,9 +259,8 @@ class Elector:
     async def _release(self) -> None:
         self._renewed_at = None  # no write begins any more
         await self.writer.wait_for_writes()
-        if self._lease is not None and self._is_ours(self._lease):
+        if self._lease is not None and self._is_ours:
             await self._write(self._lease, released_spec(self._lease, self.wall()))
-            self._renewals.clear()
             logger.info("released the Lease %s", self._named)
         self._lease = None
 
@@ -286,12 +268,9 @@ class Elector:
         body = await self._leases.read()
         now = self.clock()
         if body is None:
-            return deleted(self._lease, now, least=self._times.duration)
-        found = read_lease(body, self._lease, now, least=self._times.duration)
-        if found.holder != self.identity:
-            self._renewals.clear()  # what we wrote before is over
-        return found
+            return deleted(self._lease, now, least=self.times.duration)
+        return read_lease(body, self._lease, now, least=self.times.duration)
 
     async def _write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Lease:
         body = await self._leases.write(seen, spec)
-        return read_lease(body, None, self.clock(), least=self._times.duration)
+        return read_lease(body, None, self.clock(), least=self.times.duration)

@@ -56,18 +56,11 @@ async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | 
     """What shows that dynsched is running; None when the Lease was not renewed for ``older_than``
     seconds, was released that long ago, or does not exist. Raises ClusterError.
     """
-    leases = Leases(api, namespace)
-    body = await leases.read()
-    if body is None:
-        return None
-    renewed, age = renewed_at(body), _age(body)
+    body = await Leases(api, namespace).read()
+    age = None if body is None else _age(body)
     if age is not None and age < older_than:
         return f"the Lease was renewed {format_duration(max(0, round(age)))} ago"
-    if is_released(body):
-        return None
-    await asyncio.sleep(LOOK_AGAIN)
-    body = await leases.read()
-    if body is not None and renewed_at(body) != renewed:
+    if await find_holders(api, namespace, namespace):
         return "the Lease is being renewed, although its renewTime looks old; check the clocks"
     return None
 

@@ -94,17 +94,13 @@ class NodeWatch:
         if not stop.is_set():
             server = self._client.config.server
             logger.info("watching %d nodes at %s", len(self.store.nodes()), server)
-        watching = asyncio.create_task(self._watch(stop), name="the watch of nodes")
-        listing = asyncio.create_task(self._relist_until(stop), name="lists of nodes")
+        tasks = [asyncio.create_task(work(stop)) for work in (self._watch, self._relist_until)]
         try:
-            await asyncio.wait({watching, listing}, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.gather(*tasks)
         finally:
-            for task in (watching, listing):
+            for task in tasks:
                 task.cancel()
-            ended = await asyncio.gather(watching, listing, return_exceptions=True)
-        for error in ended:
-            if isinstance(error, Exception):
-                raise error
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _relist_until(self, stop: asyncio.Event) -> None:
         wait = self._relist

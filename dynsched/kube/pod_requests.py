@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -24,7 +22,6 @@ ASSIGNED_NOT_TERMINATED: Final = {
 }
 """Selects the pods that have a node and have not ended: their requests count there."""
 
-_Get = Callable[[Amounts], str | int | float | None]
 _quantity = lru_cache(maxsize=4096)(quantity)
 
 
@@ -49,6 +46,11 @@ class _Container(msgspec.Struct, gc=False):
     name: str = ""
     resources: _Resources | None = None
     restarts: str | None = msgspec.field(name="restartPolicy", default=None)
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Of an init container."""
+        return self.restarts == "Always"
 
 
 class PodSpec(msgspec.Struct, gc=False):
@@ -120,89 +122,77 @@ def requests_of(
     """Cores and bytes. ``least`` is what a container without a request counts: a little where the
     scheduler compares nodes, and nothing where it looks whether a pod has room.
     """
-    cpu = _requested(attrgetter("cpu"), spec, status, least[0])
-    memory = _requested(attrgetter("memory"), spec, status, least[1])
+    cpu = _requested("cpu", spec, status, least[0])
+    memory = _requested("memory", spec, status, least[1])
     return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)
 
 
 def limits_of(spec: PodSpec) -> tuple[float, float]:
     """Cores and bytes; what has no limit counts 0."""
-    cpu, memory = (_limited(attrgetter(name), spec) for name in ("cpu", "memory"))
-    return min(cpu, _MAX_CPU), min(memory, _MAX_MEMORY)
+    return min(_limited("cpu", spec), _MAX_CPU), min(_limited("memory", spec), _MAX_MEMORY)
 
 
-def _limited(get: _Get, spec: PodSpec) -> float:
+def _limited(resource: str, spec: PodSpec) -> float:
     def limit(resources: _Resources | None) -> float | None:
-        return _amount(get, resources.limits if resources else None)
+        return _amount(resources.limits if resources else None, resource)
 
     of_pod = limit(spec.resources)
     if of_pod is not None:
         return of_pod
-    return _at_its_most(
-        [limit(each.resources) or 0.0 for each in spec.containers or ()],
-        [(limit(each.resources) or 0.0, each.restarts == "Always") for each in spec.init or ()],
-    )
+    main = [limit(each.resources) for each in spec.containers or ()]
+    return _at_its_most(spec, main, [limit(each.resources) for each in spec.init or ()], 0.0)
 
 
-def _requested(get: _Get, spec: PodSpec, status: PodStatus, least: float) -> float:
+def _requested(resource: str, spec: PodSpec, status: PodStatus, least: float) -> float:
     """One resource; ``least`` is what counts for a container without a request."""
     states = {each.name: each for each in status.all_containers}
     is_infeasible = any((each.type, each.reason) == _INFEASIBLE for each in status.conditions or ())
+
+    def request(resources: _Resources | None) -> float | None:
+        return _amount(resources.requests if resources else None, resource)
 
     def held(resources: _Resources | None, state: _Resized | None) -> float | None:
         """While a pod is resized, the largest of what is wanted, allocated and in force counts; a
         wish that its node can never fulfil does not.
         """
-        wanted = _requested_amount(get, resources)
+        wanted = request(resources)
         if state is None or state.resources is None:
             return wanted
-        in_force, allocated = _requested_amount(get, state.resources), _amount(get, state.allocated)
+        in_force, allocated = request(state.resources), _amount(state.allocated, resource)
         amounts = (None if is_infeasible else wanted, in_force, allocated)
         return max((each for each in amounts if each is not None), default=None)
 
     main = [held(each.resources, states.get(each.name)) for each in spec.containers or ()]
     init = [
-        (held(each.resources, states.get(each.name)), True)
-        if each.restarts == "Always"
-        else (_requested_amount(get, each.resources), False)
+        held(each.resources, states.get(each.name) if each.is_sidecar else None)
         for each in spec.init or ()
     ]
-    of_pod, overhead = _requested_amount(get, spec.resources), _amount(get, spec.overhead)
-    if _is_set(spec.resources) and any(
-        each is not None for each in (*main, *(need for need, _ in init), of_pod, overhead)
-    ):
+    of_pod, overhead = request(spec.resources), _amount(spec.overhead, resource)
+    is_known = any(each is not None for each in (*main, *init, of_pod, overhead))
+    whole = spec.resources.requests if spec.resources else None
+    if is_known and whole and (whole.cpu is not None or whole.memory is not None):
         least = 0.0
+    total = held(spec.resources, status)
     if of_pod is None:
-        total = _at_its_most(
-            [least if each is None else each for each in main],
-            [(least if need is None else need, stays) for need, stays in init],
-        )
-    else:
-        total = held(spec.resources, status) or 0.0
-    return total + (overhead or 0.0)
+        total = _at_its_most(spec, main, init, least)
+    return (total or 0.0) + (overhead or 0.0)
 
 
-def _at_its_most(main: list[float], init: list[tuple[float, bool]]) -> float:
-    """Init containers run one after the other before the main ones; a sidecar, which is an init
-    container that ``stays``, runs alongside all that come after it.
+def _at_its_most(
+    spec: PodSpec, main: list[float | None], init: list[float | None], least: float
+) -> float:
+    """Init containers run one after the other before the main ones; a sidecar runs alongside all
+    that come after it. ``least`` counts for a container of which nothing is known.
     """
     sidecars = most = 0.0
-    for need, stays in init:
+    for container, amount in zip(spec.init or (), init, strict=True):
+        need = least if amount is None else amount
         most = max(most, sidecars + need)
-        if stays:
+        if container.is_sidecar:
             sidecars += need
-    return max(most, sidecars + sum(main))
+    return max(most, sidecars + sum(least if each is None else each for each in main))
 
 
-def _is_set(resources: _Resources | None) -> bool:
-    requests = resources.requests if resources else None
-    return requests is not None and (requests.cpu is not None or requests.memory is not None)
-
-
-def _requested_amount(get: _Get, resources: _Resources | None) -> float | None:
-    return _amount(get, resources.requests if resources else None)
-
-
-def _amount(get: _Get, amounts: Amounts | None) -> float | None:
-    value = None if amounts is None else get(amounts)
+def _amount(amounts: Amounts | None, resource: str) -> float | None:
+    value = getattr(amounts, resource, None)
     return None if value is None else _quantity(value)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, Final
@@ -15,10 +15,9 @@ import msgspec
 
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
-from dynsched.kube.cluster import is_older
 from dynsched.kube.failures import ApiRequest
 from dynsched.kube.list_watch import Event, ListWatch
-from dynsched.kube.lists import METADATA_ONLY, ListPage, Named, pages
+from dynsched.kube.lists import Named, pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
     PodMeta,
@@ -53,14 +52,13 @@ _pod = msgspec.json.Decoder(_Pod)
 
 
 class CountedPod(msgspec.Struct, frozen=True, gc=False):
-    """``node`` is empty where requests are not wanted."""
+    """What is kept of each pod that has a node."""
 
-    node: str = ""
-    requests: PodRequestTotals = PodRequestTotals()
-    has_order: bool = False
+    node: str
+    requests: PodRequestTotals
+    has_order: bool
 
 
-_UNNAMED: Final = CountedPod()
 # Many pods share what they request, and their node. With `sys.intern`, Python 3.12 keeps a name for
 # good, and a pod may name any node.
 _requests = lru_cache(maxsize=4096)(PodRequestTotals)
@@ -70,7 +68,7 @@ _node_name = lru_cache(maxsize=16_384)(str)
 class PodCounts:
     """Totals of the pods that have a node and have not ended. What an event says of a pod replaces
     what was counted for it before, so that the sums cannot drift. ``requested`` is by node. A pod
-    takes some 140 bytes, with requests 230.
+    takes some 230 bytes.
     """
 
     def __init__(self) -> None:
@@ -95,9 +93,7 @@ class PodCounts:
 
     def _add(self, pod: CountedPod, sign: int) -> None:
         self.with_order += sign * pod.has_order
-        if not pod.node:
-            return
-        pods, cpu, memory = self.requested.get(pod.node, _UNNAMED.requests)
+        pods, cpu, memory = self.requested.get(pod.node, PodRequestTotals())
         if pods + sign:
             self.requested[pod.node] = PodRequestTotals(
                 pods + sign, cpu + sign * pod.requests.cpu, memory + sign * pod.requests.memory
@@ -108,59 +104,34 @@ class PodCounts:
 
 @dataclass(eq=False)
 class PodWatch(ListWatch):
-    """Reports to ``pods`` every pod that is bound, and every one that ends. ``counts`` has requests
-    only while ``wants_requests``.
-    """
+    """Reports to ``pods`` every pod that is bound, and every one that ends."""
 
     call = _WATCH
     query = ASSIGNED_NOT_TERMINATED
     pods: RecentPods
-    wants_requests: Callable[[], bool] = lambda: False
     counts: PodCounts = field(default_factory=PodCounts, init=False)
     _is_listed: bool = field(default=False, init=False)
     _heard_at: float = field(default=-math.inf, init=False)
-    _has_requests: bool = field(default=False, init=False)
 
     async def begin(self) -> str:
         """Where the last watch ended; or now, where that is too long ago."""
-        is_cut_off = self.clock() - self._heard_at > _GAP
-        may_continue = self.version and (self._has_requests or not self.wants_requests())
-        # After a restore of etcd our version lies in the future, and a watch from there reports
-        # nothing until it is reached.
-        if may_continue and not is_cut_off and not is_older(await self._present(), self.version):
+        if self.version and self.clock() - self._heard_at <= _GAP:
             return self.version
-        counts, version = PodCounts(), ""
-        self.version, self._has_requests = "", self.wants_requests()
+        counts, version, self.version = PodCounts(), "", ""
         # Half a minute for 100,000 pods: less than the gap that is not made up for.
-        headers = None if self._has_requests else METADATA_ONLY
-        async for page in pages(self.api, _LIST, _Pod, query=self.query, headers=headers):
+        async for page in pages(self.api, _LIST, _Pod, query=self.query):
             for pod in page.items or ():
-                counts.put(pod.metadata.uid, self._counted(pod))
+                counts.put(pod.metadata.uid, _counted(pod))
             version = page.metadata.version
             del page
         self.counts, self._is_listed = counts, True
         self.version, self._heard_at = version, self.clock()
         return version
 
-    async def _present(self) -> str:
-        query = {"limit": "1"}
-        found = await self.api.call(
-            _LIST, query=query, headers=METADATA_ONLY, shape=ListPage[Named]
-        )
-        return str(found.body.metadata.version)
-
     @property
     def running(self) -> int | None:
         """How many pods have a node and have not ended; None until they are listed."""
         return len(self.counts) if self._is_listed else None
-
-    def _counted(self, pod: _Pod) -> CountedPod:
-        if not self._has_requests:
-            return _UNNAMED
-        annotations = pod.metadata.annotations
-        has_order = annotations is not None and annotations.order is not None
-        requested = _requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
-        return CountedPod(_node_name(pod.spec.node), requested, has_order)
 
     def observe(self, event: Event | None) -> None:
         """Count the pod as the event has it, or no longer."""
@@ -173,7 +144,7 @@ class PodWatch(ListWatch):
         if event.type == "BOOKMARK" or not uid or not pod.spec.node:
             return
         if event.type != "DELETED":
-            self.counts.put(uid, self._counted(pod))
+            self.counts.put(uid, _counted(pod))
             if event.type == "ADDED":
                 self.pods.add(_bound(pod), self.clock())
             if pod.status.has_run:
@@ -232,6 +203,13 @@ class PendingPods(ListWatch):
             self._uids.add(uid)
         elif event.type == "DELETED":
             self._uids.discard(uid)
+
+
+def _counted(pod: _Pod) -> CountedPod:
+    annotations = pod.metadata.annotations
+    has_order = annotations is not None and annotations.order is not None
+    requested = _requests(1, *requests_of(pod.spec, pod.status, least=(0.0, 0.0)))
+    return CountedPod(_node_name(pod.spec.node), requested, has_order)
 
 
 def _bound(pod: _Pod) -> BoundPod:

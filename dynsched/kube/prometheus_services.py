@@ -120,10 +120,8 @@ async def find_prometheus(api: KubeApi) -> tuple[Found | None, list[str]]:
 
 async def _candidates(api: KubeApi) -> list[Found]:
     """By preference, at most _MOST."""
-    ranked, call = (
-        list[tuple[int, str, Found]](),
-        ApiRequest("list", "services", "/api/v1/services"),
-    )
+    ranked: list[tuple[int, str, Found]] = []
+    call = ApiRequest("list", "services", "/api/v1/services")
     async for page in pages(api, call, dict[str, Any]):
         for item in page.items or ():
             labels, port = (item["metadata"].get("labels") or {}).items(), _port_of(item)

@@ -151,11 +151,9 @@ def _refusal(
                 f"no pod of {service.program} is ready behind the {service}; {pods}"
             )
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            remedy = f"{pods}, and whether a NetworkPolicy lets the API server in"
-            if said.endswith(": EOF") and service.scheme == "http":  # it was HTTPS, and hung up
-                remedy = "if it serves HTTPS, name the port https in the Service"
             return ClusterError(
-                f"{server} got no answer from the {service} ({status}{words}); {remedy} "
+                f"{server} got no answer from the {service} ({status}{words}); {pods}, whether a "
+                "NetworkPolicy lets the API server in, and whether a port for HTTPS is named https "
                 "(docs/look.md)"
             )
     return failures.from_status(call, server, raw.status, raw.body)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dynsched.rules.document import NO_DOCUMENT, Document, YamlError, read_documents
-from dynsched.rules.file import MAX_BYTES, placed, unreadable
-from dynsched.rules.reading import at_expr, read_rules
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.document import read_documents
+from dynsched.rules.file import MAX_BYTES, unreadable
+from dynsched.rules.parse import ParsedRules, read_rules
 from dynsched.util.files import read_stream
 from dynsched.util.formatting import as_mapping, as_mappings
 
@@ -23,47 +20,28 @@ _USUAL_NAMES: Final = frozenset({"rules.yaml", "rules.yml", "rule.yaml", "rule.y
 _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:""", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """One rules file, or one key of a ConfigMap. Each error and warning is a line that begins with
-    the name and, where known, line and column.
-    """
-
-    name: str
-    rule_set: RuleSet | None
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    document: Document = NO_DOCUMENT
-
-    def of_expr(self, index: int, message: str) -> str:
-        """Such a line about the expression of the rule at ``index``."""
-        return placed(self.name, at_expr(self.document, index, message))
-
-
-def check(path: Path, remedy: str) -> tuple[Checked, ...]:
+def check(path: Path, remedy: str) -> tuple[ParsedRules, ...]:
     """Check a file, or standard input for ``-``; of Kubernetes objects the rules in ConfigMaps.
     ``remedy``: what to do where there is no such file.
     """
     is_stdin = path == STANDARD_INPUT
     name = "standard input" if is_stdin else str(path)
     try:
-        if is_stdin and sys.stdin is None:
-            raise OSError(errno.EBADF, "it is closed")  # noqa: TRY301 (as one that cannot be read)
         raw = read_stream(sys.stdin.fileno() if is_stdin else path, MAX_BYTES)
     except OSError as error:
-        return (Checked(name, None, unreadable(name, error, remedy).lines),)
+        return (ParsedRules(name, None, unreadable(name, error, remedy).lines),)
     objects = _objects(raw)
     if not objects:
-        return (_checked(name, raw),)
+        return (read_rules(name, raw),)
     problem = f"{name}: there are Kubernetes objects in it, but no ConfigMap with rules"
-    return tuple(_in_config_maps(name, objects)) or (Checked(name, None, (problem,)),)
+    return tuple(_in_config_maps(name, objects)) or (ParsedRules(name, None, (problem,)),)
 
 
 def _objects(raw: bytes) -> list[Mapping[str, Any]]:
     """The Kubernetes objects in a text, those of a List included."""
     try:
         documents = read_documents(raw.decode())
-    except (UnicodeDecodeError, YamlError):
+    except Exception:  # noqa: BLE001 (as in `read_rules`)
         return []  # the error is reported when the text is parsed as a rules file
     objects: list[Mapping[str, Any]] = []
     for document in documents:
@@ -73,7 +51,7 @@ def _objects(raw: bytes) -> list[Mapping[str, Any]]:
     return objects if any("kind" in each for each in objects) else []
 
 
-def _in_config_maps(file: str, objects: Iterable[Mapping[str, Any]]) -> Iterable[Checked]:
+def _in_config_maps(file: str, objects: Iterable[Mapping[str, Any]]) -> Iterable[ParsedRules]:
     for each in objects:
         if each.get("kind") != "ConfigMap":
             continue
@@ -82,16 +60,4 @@ def _in_config_maps(file: str, objects: Iterable[Mapping[str, Any]]) -> Iterable
         for key, text in as_mapping(each.get("data")).items():
             if isinstance(text, str) and (key in _USUAL_NAMES or _RULES_KEY.search(text)):
                 name = f"{file}: ConfigMap {full_name or 'without a name'}, {key}"
-                yield _checked(name, text.encode())
-
-
-def _checked(name: str, raw: bytes) -> Checked:
-    reading = read_rules(raw)
-    warnings = (replace(each, message=f"warning: {each.message}") for each in reading.warnings)
-    return Checked(
-        name,
-        reading.rule_set,
-        tuple(placed(name, each) for each in reading.errors),
-        tuple(placed(name, each) for each in warnings),
-        reading.document,
-    )
+                yield read_rules(name, text.encode())

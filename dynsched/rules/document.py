@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -34,28 +34,9 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """As PyYAML, without anchors and aliases."""
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
-        if getattr(event, "anchor", None):
-            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
-            raise YamlError(
-                f"anchors and aliases ({sign}{event.anchor}) were removed in 0.3.0; instead: write "
-                "the value in each place",
-                event.start_mark.line + 1,
-                event.start_mark.column + 1,
-            )
-        return super().compose_node(parent, index)
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 (PyYAML's own signature)
-        """As PyYAML; yaml.YAMLError for whatever cannot be made."""
-        try:
-            return super().construct_object(node, deep)
-        except yaml.YAMLError:
-            raise
-        except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
-            problem = f"a value cannot be read: {type(error).__name__}: {error}"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+    """Numbers as in YAML 1.2 and kubectl. PyYAML's are those of YAML 1.1, where 0100 is 64, 1:20 is
+    80, and 8e1 is text.
+    """
 
 
 def _int(loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -68,7 +49,6 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
     return float(re.sub(r"\.(?=[a-zA-Z])", "", text))  # .inf and .nan
 
 
-# Numbers of YAML 1.2. By YAML 1.1, which PyYAML reads, 0100 is 64, 1:20 is 80, and 8e1 is text.
 _DECIMAL: Final = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
 _NUMBERS: Final = (
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", _int),
@@ -87,11 +67,7 @@ for _tag, (_, _form, _construct) in zip(_TAGS, _NUMBERS, strict=True):
 def read_documents(text: str) -> tuple[Document, ...]:
     """None for an empty text. Raises YamlError only."""
     try:
-        loader = _Loader(text)
-        try:
-            return tuple(_documents(loader))
-        finally:
-            loader.dispose()
+        return tuple(_documents(_Loader(text)))
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1

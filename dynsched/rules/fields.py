@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from dynsched.rules.rule_errors import problem, shown
 from dynsched.util.durations import format_duration, parse_duration
@@ -71,13 +71,6 @@ def _limit(value: object) -> object:
     raise problem(f"{shown(value)} is neither a share (0% to 100%) nor a number of nodes")
 
 
-def _printable(name: str) -> str:
-    # It shows in logs, on terminals, in metrics and in Events.
-    if not name.isprintable():
-        raise problem(f"{shown(name)} has a character in it that cannot be shown")
-    return name
-
-
 AsText: Final = PlainSerializer(str)
 """As it is written in a file."""
 Duration = Annotated[
@@ -88,7 +81,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Weight = Annotated[Number, Field(ge=0, le=1000)]
 Expr = Annotated[str, Field(strict=True, pattern=r"\S")]
 Key = Annotated[str, Field(strict=True, pattern=r"\S")]
-Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$"), AfterValidator(_printable)]
+Name = Annotated[str, Field(strict=True, pattern=r"^\S(.{0,98}\S)?$")]
 NodeLimit = Annotated[IntOrPercent, BeforeValidator(_limit), AsText]
 
 SourceName = Literal["prometheus", "metrics-server"]

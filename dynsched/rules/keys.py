@@ -40,12 +40,6 @@ HELD_POLICY: Final = "dynsched-order-held"
 ORDER_ANNOTATION: Final = "dynsched.io/order"
 """On a pod that got the order: until when that one was in force."""
 
-DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-"""Kubernetes's own, on a pod. dynsched wrote it before 0.3.0."""
-
-COST_ANNOTATION: Final = "dynsched.io/pod-deletion-cost"
-"""On a pod whose deletion cost dynsched wrote: that value."""
-
 KEPT_RULES: Final = "dynsched-rules-in-force"
 """Name of the ConfigMap that has the rules that were last accepted (docs/operate.md)."""
 

@@ -1,8 +1,8 @@
 """Labels and taints, selectors of labels, and the mark that is put on a node.
 
-A selector is as in apimachinery's ``labels.Parse`` (``kubectl get -l``): requirements joined by
-commas, each ``k=v``, ``k==v``, ``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k``, ``!k``,
-``k>4`` or ``k<4``. ``!=`` and ``notin`` also match an object without the key.
+A selector is as of ``kubectl get -l``: requirements joined by commas, each ``k=v``, ``k==v``,
+``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k`` or ``!k``. ``!=`` and ``notin`` also match an
+object without the key.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ _REQUIREMENT: Final = re.compile(
         !\s*(?P<absent>{_KEY})
       | (?P<set_key>{_KEY})\s+(?P<set_op>in|notin)\s*\((?P<set>[^()]*)\)
       | (?P<key>{_KEY})\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE})
-      | (?P<number_key>{_KEY})\s*(?P<side>[<>])\s*(?P<bound>\d{{1,63}})
       | (?P<present>{_KEY})
     )\s*(?:,(?=\s*\S)|$)""",
     re.ASCII | re.VERBOSE,
 )
-_NUMBER_RE: Final = re.compile(r"\d{1,63}", re.ASCII)
 
 
 def is_label_key(text: str) -> bool:
@@ -51,17 +49,12 @@ def is_label_value(text: str) -> bool:
 class _Requirement:
     text: str
     key: str
-    op: str  # in, notin, <, >, !, or nothing where only the key is wanted
+    op: str  # in, notin, !, or nothing where only the key is wanted
     values: frozenset[str] = field(default=frozenset(), repr=False)  # of no stable order
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels meet this requirement."""
         value = labels.get(self.key)
-        if self.op in ("<", ">"):
-            (bound,) = map(int, self.values)
-            if value is None or not _NUMBER_RE.fullmatch(value):
-                return False
-            return int(value) > bound if self.op == ">" else int(value) < bound
         if self.op in ("", "!"):
             return (value is None) is (self.op == "!")
         return (value in self.values) is (self.op == "in")
@@ -89,7 +82,7 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """As kubectl's ``-l``, with ``<`` and ``>`` too. ValueError with one line for a person."""
+    """As kubectl's ``-l``. ValueError with one line for a person."""
     text = text.strip()
     requirements: list[_Requirement] = []
     position = 0
@@ -107,9 +100,6 @@ def parse_selector(text: str) -> Selector:
 
 def _requirement(match: re.Match[str]) -> _Requirement:
     part = {name: found for name, found in match.groupdict().items() if found is not None}
-    if "bound" in part:
-        key, op, bound = part["number_key"], part["side"], str(int(part["bound"]))
-        return _Requirement(f"{key}{op}{bound}", key, op, frozenset([bound]))
     if "absent" in part or "present" in part:
         key = part.get("absent") or part["present"]
         return _Requirement(f"!{key}", key, "!") if "absent" in part else _Requirement(key, key, "")

@@ -11,15 +11,12 @@ from typing import Any, Final
 
 import promql_parser as promql
 
-from dynsched.rules.promql import RANKS, UnreadError, name_of, parse, parts_of, walk
-from dynsched.rules.rule_errors import RuleError
+from dynsched.rules.promql import RANKS, UnreadError, bare, name_of, parse, parts_of, walk
 from dynsched.rules.rule_set import RuleSet
 from dynsched.util.formatting import one_line
 
 _COMPARISONS: Final = frozenset({"==", "!=", ">", "<", ">=", "<="})
-_ALWAYS_ANSWER: Final = frozenset({"absent", "absent_over_time", "scalar", "vector"})
 _ALERTS: Final = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
-_WRAPPERS: Final = (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)
 _SHOWN: Final = 60
 _RATES: Final = frozenset({"rate", "irate", "increase"})
 _BOUNDS: Final = frozenset({"clamp_max", "clamp"})
@@ -45,35 +42,18 @@ _PRESSURE_ALONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """About a rule, with its index and name, or about another setting, with its path."""
+    """About the expression of the rule with this index and name."""
 
     message: str
-    index: int = -1
-    rule: str = ""
-    path: tuple[str | int, ...] = ()
+    index: int
+    rule: str
 
     def __str__(self) -> str:
-        where = f"rule {self.rule}" if self.rule else RuleError(self.path, "").where
-        return f"{where}: {self.message}"
+        return f"rule {self.rule}: {self.message}"
 
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
-    """Settings that have no effect, or another one than in older versions, and expressions that
-    probably do not measure what was intended.
-    """
-    if rule_set.mark.is_none and not rule_set.scores_nodes:
-        yield LintWarning(
-            "none, without `order` or `extender`: the rules only show which nodes are hot",
-            path=("mark",),
-        )
-    for removed in rule_set.removed_keys:
-        yield LintWarning(removed.message, path=removed.path)
-    for name, profile in rule_set.extender.profiles.items():
-        if profile.method == "least":
-            yield LintWarning(
-                "'least' is now the same as 'relative'. Write 'relative'",
-                path=("extender", "profiles", name, "method"),
-            )
+    """Expressions that probably measure something else than was intended."""
     for index, rule in enumerate(rule_set.rules):
         try:
             expression = None if rule.expr is None else parse(rule.expr)
@@ -115,88 +95,49 @@ def _has_unbounded_rate(found: Any, *, bounded: bool = False) -> bool:
 
 _Cause = tuple[str, str]
 """What leaves series out, and what to do about it."""
-
-
-def _cause(found: Any, *, deep: bool = False) -> _Cause | None:
-    """What leaves series out of the value of ``found``. ``deep``: inside of what makes a new value
-    of it; there, a comparison with 0 or for equality is taken to pick series on purpose.
-    """
-    if isinstance(found, promql.VectorSelector):
-        return _OF_ALERTS if found.name in _ALERTS else None
-    if isinstance(found, promql.BinaryExpr):
-        is_bool = found.modifier and found.modifier.return_bool
-        if str(found.op) in _COMPARISONS and not is_bool:
-            return _of_comparison(found, deep=deep)
-        return _of_operator(found, deep=deep)
-    name = name_of(found)
-    if name in _ALWAYS_ANSWER:
-        return None
-    if name in RANKS and found.modifier is None:
-        remedy = "Remove it: guard.max_marked limits how many nodes are marked, the hottest first"
-        return f"{name} leaves all other nodes out of the answer", remedy
-    causes = (_cause(part, deep=deep or bool(name)) for part in parts_of(found))
-    return next(filter(None, causes), None)
-
-
-def _of_operator(found: Any, *, deep: bool) -> _Cause | None:
-    operator = str(found.op)
-    if operator in ("and", "unless"):
-        return _cause(found.lhs, deep=deep) or _of_condition(found)
-    sides = (found.lhs, found.rhs)
-    deep = deep or (operator != "or" and not any(map(_is_scalar, sides)))
-    causes = [_cause(side, deep=deep) for side in sides]
-    if operator == "or" and not all(causes):  # what one side leaves out the other has
-        return None
-    return next(filter(None, causes), None)
-
-
-def _of_comparison(found: Any, *, deep: bool) -> _Cause | None:
-    if _is_scalar(found) or (deep and _picks(found)):
-        return None
-    remedy = "Remove it: op and threshold compare"
-    if deep:
-        remedy = "With bool it gives 0 or 1 for each node, and leaves none out"
-    from_operator = str(found).removeprefix(str(found.lhs)).replace("{}", "")
-    compared = one_line(from_operator, _SHOWN)
-    return f"the comparison {compared!r} leaves out the nodes for which it does not hold", remedy
-
-
-def _of_condition(found: Any) -> _Cause | None:
-    """``and`` and ``unless``: their right side decides which series of the left side stay."""
-    if _cause(found.rhs, deep=True) is None:
-        return None
-    what = f"{str(found.op)!r} with a condition on a value leaves nodes out of the answer"
-    return what, "Multiply by the condition instead, with bool: A * on (instance) (B > bool 80)"
-
-
-def _picks(found: Any) -> bool:
-    """Whether a comparison is not on load: an equality is on a state, one with 0 keeps from
-    dividing by it, and one with a time picks samples that are fresh.
-    """
-    sides = (found.lhs, found.rhs)
-    return str(found.op) in ("==", "!=") or any(_is_zero(s) or _is_of_time(s) for s in sides)
-
-
-def _is_scalar(found: Any) -> bool:
-    if isinstance(found, promql.Call):
-        return bool(found.func.return_type == promql.ValueType.Scalar)
-    parts = parts_of(found)
-    return isinstance(found, promql.NumberLiteral) or (
-        isinstance(found, (promql.BinaryExpr, *_WRAPPERS)) and all(map(_is_scalar, parts))
-    )
-
-
-def _is_of_time(found: Any) -> bool:
-    return name_of(found) in ("time", "timestamp") or any(map(_is_of_time, parts_of(found)))
-
-
-def _is_zero(found: Any) -> bool:
-    while isinstance(found, _WRAPPERS):
-        found = found.expr
-    return isinstance(found, promql.NumberLiteral) and found.val == 0
-
-
 _OF_ALERTS: Final[_Cause] = (
     "ALERTS has a series only while an alert is pending or fires",
     "Write the alert's own expression, without its comparison",
 )
+
+
+def _cause(found: Any) -> _Cause | None:
+    """What leaves series out of the answer, as far as the operators go that make up the whole."""
+    found = bare(found)
+    name = name_of(found)
+    if isinstance(found, promql.VectorSelector):
+        return _OF_ALERTS if found.name in _ALERTS else None
+    if name in RANKS and found.modifier is None:
+        remedy = "Remove it: guard.max_marked limits how many nodes are marked, the hottest first"
+        return f"{name} leaves all other nodes out of the answer", remedy
+    if _compares(found):
+        from_operator = str(found).removeprefix(str(found.lhs)).replace("{}", "")
+        compared = one_line(from_operator, _SHOWN)
+        what = f"the comparison {compared!r} leaves out the nodes for which it does not hold"
+        return what, "Remove it: op and threshold compare"
+    operator = str(found.op) if isinstance(found, promql.BinaryExpr) else ""
+    if operator in ("and", "unless"):
+        return _cause(found.lhs) or _of_condition(found)
+    if operator == "or":  # what one side leaves out the other may have
+        return _cause(found.rhs) and _cause(found.lhs)
+    # Other operators may divide by what is not 0, say; with a number they only change the unit.
+    is_unit = operator and isinstance(bare(found.rhs), promql.NumberLiteral)
+    return _cause(found.lhs) if is_unit else None
+
+
+def _compares(found: Any) -> bool:
+    return (
+        isinstance(found, promql.BinaryExpr)
+        and str(found.op) in _COMPARISONS
+        and not (found.modifier and found.modifier.return_bool)
+    )
+
+
+def _of_condition(found: Any) -> _Cause | None:
+    """What ``and`` and ``unless`` leave out. Equalities are on a state, times on freshness."""
+    condition = bare(found.rhs)
+    by_time = any(name_of(each) in ("time", "timestamp") for each in walk(condition))
+    if not _compares(condition) or str(condition.op) in ("==", "!=") or by_time:
+        return None
+    what = f"{str(found.op)!r} with a condition on a value leaves nodes out of the answer"
+    return what, "Multiply by the condition instead, with bool: A * on (instance) (B > bool 80)"

@@ -1,14 +1,17 @@
-"""Parsed YAML -> RuleSet, in dynsched's format or in dynamicScheduler's."""
+"""The text of a rules file -> its rules, or all errors in it with their places."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dynsched.rules.document import NO_DOCUMENT, Document, YamlError, locate, read_documents
 from dynsched.rules.fields import MAX_RULES, Expr, Name
+from dynsched.rules.lint import lint
 from dynsched.rules.removed import without_removed
 from dynsched.rules.rule_errors import RuleError, RulesInvalidError, explain, shown
 from dynsched.rules.rule_set import Rule, RuleSet
@@ -21,10 +24,91 @@ from dynsched.rules.sections import (
     Profile,
     RulesModel,
 )
-from dynsched.util.formatting import as_mapping
+from dynsched.util.formatting import as_mapping, one_line
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
 """The top-level key by which a file in the format of dynamicScheduler is recognised."""
+_MAX_LINE_LENGTH: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRules:
+    """A rules file, or one key of a ConfigMap: ``rule_set`` is None where there are errors. Each
+    error and warning is a line that begins with the ``name`` and, where known, line and column.
+    """
+
+    name: str
+    rule_set: RuleSet | None
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    document: Document = NO_DOCUMENT
+
+    def of_expr(self, index: int, message: str) -> str:
+        """Such a line about the expression of the rule at ``index``."""
+        place = locate(self.document.root, _path_of_expr(self.document.data, index))
+        return _line(self.name, message, *place)
+
+
+def read_rules(name: str, raw: bytes) -> ParsedRules:
+    """Raises nothing, whatever the content is."""
+    try:
+        documents = read_documents(raw.decode())
+        if len(documents) > 1:
+            problem = (
+                "not YAML: expected a single document in the stream, but found another document"
+            )
+            return _refused(name, problem, *locate(documents[1].root, ()))
+        return _rules_of(name, documents[0] if documents else NO_DOCUMENT)
+    except YamlError as error:
+        return _refused(name, str(error), error.line, error.column)
+    except UnicodeDecodeError as error:
+        begin = raw.rfind(b"\n", 0, error.start) + 1
+        place = raw.count(b"\n", 0, begin) + 1, len(raw[begin : error.start].decode()) + 1
+        return _refused(name, f"not UTF-8 text: {error.reason}", *place)
+    except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
+        return _refused(name, f"it cannot be read: {type(error).__name__}: {error}")
+
+
+def _refused(
+    name: str, message: str, line: int | None = None, column: int | None = None
+) -> ParsedRules:
+    return ParsedRules(name, None, (_line(name, message, line, column),))
+
+
+def _line(name: str, message: str, line: int | None = None, column: int | None = None) -> str:
+    """``rules.yaml:14:5: ...``, or without a place ``rules.yaml: ...``."""
+    place = "" if line is None else f"{line}:{column}:"
+    return f"{name}:{place} {one_line(message, _MAX_LINE_LENGTH)}"
+
+
+def _rules_of(name: str, document: Document) -> ParsedRules:
+    rule_set, errors = None, document.duplicates
+    given, removed = without_removed(document.data)
+    try:
+        rule_set = parse_rules(given)
+    except RulesInvalidError as found:
+        errors = (*errors, *found.errors)
+    if errors or rule_set is None:
+        return ParsedRules(name, None, _lines(name, document, errors))
+    linted = (
+        RuleError(_path_of_expr(document.data, each.index), each.message) for each in lint(rule_set)
+    )
+    warnings = _lines(name, document, (*removed, *linted), "warning: ")
+    return ParsedRules(name, rule_set, (), warnings, document)
+
+
+def _lines(
+    name: str, document: Document, found: Iterable[RuleError], before: str = ""
+) -> tuple[str, ...]:
+    placed = sorted((*locate(document.root, error.path), f"{before}{error}") for error in found)
+    return tuple(_line(name, text, line, column) for line, column, text in placed)
+
+
+def _path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
+    """Where the expression of the rule at ``index`` stands in a document, in either format."""
+    if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
+        return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
+    return ("rules", index, "expr")
 
 
 class _DynamicSchedulerRule(BaseModel):
@@ -58,8 +142,7 @@ def parse_rules(data: object) -> RuleSet:
                 Rule(name=name, expr=rule.promsql, threshold=rule.threshold) for name, rule in found
             )
             return RuleSet(rules=tuple(rules))
-        given, removed = without_removed(data)
-        rule_set = RuleSet.model_validate(given, context=removed)
+        rule_set = RuleSet.model_validate(data)
     except ValidationError as error:
         raise RulesInvalidError(chain(explain(error, _KNOWN_KEYS), _cross_checks(data))) from None
     if crossed := tuple(_cross_checks(data)):

@@ -17,15 +17,7 @@ MAX_CHARACTERS: Final = 4_000
 _SIGNS: Final = "-+*/%^(<>=!["
 _WORDS: Final = ("and", "or", "unless", "atan2")
 _PERCENT: Final = 100.0
-_OVER_TIME: Final = tuple(f"{name}_over_time" for name in ("avg", "last", "max", "min", "quantile"))
-_KEEP_UNIT: Final = frozenset(
-    {"avg", "max", "min", "quantile", *_OVER_TIME, "ceil", "floor", "round", "sort", "sort_desc"}
-    | {"clamp", "clamp_max", "clamp_min", "label_join", "label_replace"}
-)
-"""Aggregations and functions whose result has the unit of what they are given."""
-_OF_LEFT: Final = frozenset({"/", "and", "or", "unless", "==", "!=", ">", "<", ">=", "<="})
-"""Operators whose result has the unit of their left side, if their right side has none."""
-_WRAPPERS: Final = (promql.ParenExpr, promql.SubqueryExpr)
+_CHANGE_UNIT: Final = ("+", "%", "^", "atan2")
 RANKS: Final = frozenset({"topk", "bottomk", "limitk", "limit_ratio"})
 
 
@@ -89,9 +81,7 @@ def _beyond(parts: Iterable[Reach], offset: float, window: float) -> Reach:
 
 
 def is_percent(text: str) -> bool:
-    """Whether an expression multiplies its whole result by 100, or subtracts it from 100. False
-    where it is not read.
-    """
+    """Whether the result is multiplied by 100, or subtracted from it; False where not read."""
     try:
         return _is_percent(parse(text))
     except UnreadError:
@@ -99,16 +89,17 @@ def is_percent(text: str) -> bool:
 
 
 def _is_percent(found: Any) -> bool:
-    if isinstance(found, promql.BinaryExpr):
-        operator = str(found.op)
-        if is_hundred(found.lhs):
-            return operator in ("*", "-")
-        if operator == "*":
-            return is_hundred(found.rhs) or any(map(_is_percent, (found.lhs, found.rhs)))
-        gives_bool = found.modifier is not None and found.modifier.return_bool
-        return operator in _OF_LEFT and not gives_bool and _is_percent(found.lhs)
-    keeps = isinstance(found, _WRAPPERS) or name_of(found) in _KEEP_UNIT
-    return keeps and any(map(_is_percent, parts_of(found)))
+    if not isinstance(found, promql.BinaryExpr):
+        # Sums and counts, also over time, and what has another unit than its argument.
+        others = ("sum", "count", "std", "timestamp", "deriv", "delta", "changes", "resets")
+        return not name_of(found).startswith(others) and any(map(_is_percent, parts_of(found)))
+    operator, sides = str(found.op), (found.lhs, found.rhs)
+    if operator == "*":
+        return any(is_hundred(side) or _is_percent(side) for side in sides)
+    if operator == "-":
+        return is_hundred(found.lhs)
+    gives_bool = found.modifier is not None and found.modifier.return_bool
+    return operator not in _CHANGE_UNIT and not gives_bool and _is_percent(found.lhs)
 
 
 def is_hundred(found: Any) -> bool:

@@ -11,40 +11,36 @@ from typing import Any, Final
 
 from dynsched.rules.rule_errors import RuleError
 
-_IN_0_3: Final = "was removed in 0.3.0; instead: "
 _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("experiment",): "the recorded figures by day (docs/operate.md#figures-that-are-kept)",
-    ("scale_down",): "nothing; `dynsched prune` removes the deletion costs that are left on pods",
+    ("scale_down",): "nothing; a pod keeps its deletion cost until it ends",
     ("guard", "bind_burst"): "nothing, because pods count from their binding on (`order`)",
     ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
 """What to do instead, by the path of the key without indices of lists."""
+_DEEPEST: Final = 2
+"""Parts of a path below which there are none: ``rules[0]``."""
 
 
-def without_removed(data: Mapping[Any, Any]) -> tuple[dict[Any, Any], tuple[RuleError, ...]]:
+def without_removed(data: Any) -> tuple[Any, tuple[RuleError, ...]]:
     """The content of a rules file without removed keys, and one remark for each of those."""
     remarks: list[RuleError] = []
-    return _kept(data, (), (), remarks), tuple(remarks)
+    return _kept(data, (), remarks), tuple(remarks)
 
 
-def _kept(
-    data: Mapping[Any, Any],
-    names: tuple[str, ...],
-    path: tuple[str | int, ...],
-    remarks: list[RuleError],
-) -> dict[Any, Any]:
-    kept: dict[Any, Any] = {}
+def _kept(data: Any, path: tuple[str | int, ...], remarks: list[RuleError]) -> Any:
+    if len(path) > _DEEPEST:
+        return data
+    if isinstance(data, list):
+        return [_kept(item, (*path, index), remarks) for index, item in enumerate(data)]
+    if not isinstance(data, Mapping):
+        return data
+    kept = {}
     for key, value in data.items():
-        here, there = (*names, str(key)), (*path, str(key))
-        if here in _REMOVED:
-            remarks.append(RuleError(there, f"{_IN_0_3}{_REMOVED[here]}"))
-        elif isinstance(value, Mapping):
-            kept[key] = _kept(value, here, there, remarks)
-        elif isinstance(value, list):
-            kept[key] = [
-                _kept(item, here, (*there, index), remarks) if isinstance(item, Mapping) else item
-                for index, item in enumerate(value)
-            ]
+        here = (*path, str(key))
+        instead = _REMOVED.get(tuple(part for part in here if isinstance(part, str)))
+        if instead is None:
+            kept[key] = _kept(value, here, remarks)
         else:
-            kept[key] = value
+            remarks.append(RuleError(here, f"was removed in 0.3.0; instead: {instead}"))
     return kept

@@ -13,8 +13,6 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dynsched.util.formatting import one_line
 
-MAX_ERRORS: Final = 100
-"""Errors reported at once: they go into a log line, an Event and `/status`."""
 _LINE: Final = 60
 """Characters of the file's own text in a message."""
 _MESSAGE: Final = 400
@@ -35,8 +33,7 @@ class RuleError:
             if isinstance(part, int):
                 text += f"[{part}]"
             else:
-                name = part if len(part) <= _LINE and part.isprintable() else shown(part)
-                text += f".{name}" if text else name
+                text += f".{part}" if text else part
         return text
 
     def __str__(self) -> str:
@@ -44,13 +41,15 @@ class RuleError:
         return f"{self.where}: {message}" if self.path else message
 
 
+MAX_ERRORS: Final = 100
+"""Errors reported at once: they go into a log line, an Event and `/status`."""
+
+
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors``: what was found, up to one more than MAX_ERRORS, which
-    tells that there are more.
-    """
+    """Rules that cannot be used; ``errors``: the first MAX_ERRORS."""
 
     def __init__(self, errors: Iterable[RuleError]) -> None:
-        self.errors = tuple(islice(errors, MAX_ERRORS + 1))
+        self.errors = tuple(islice(errors, MAX_ERRORS))
         super().__init__("; ".join(map(str, self.errors)))
 
 

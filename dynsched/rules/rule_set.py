@@ -10,16 +10,14 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    PrivateAttr,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from dynsched.rules import fields, promql
 from dynsched.rules.fields import MAX_RULES, Number, PositiveDuration
 from dynsched.rules.labels import Mark, Selector
-from dynsched.rules.rule_errors import RuleError, problem
+from dynsched.rules.rule_errors import problem
 from dynsched.rules.sections import (
     NO_MARK,
     ExtenderRules,
@@ -74,14 +72,6 @@ class Rule(RulesModel):
     selector: SelectorText = Selector()
     shadow: Flag = False
     """On trial: it is evaluated and shown, and marks no node."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_not_set(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        nulls = {key for key in _OF_THE_FILE if data.get(key, "") is None}
-        return {key: value for key, value in data.items() if key not in nulls}
 
     @field_validator("expr", "resource")
     @classmethod
@@ -184,7 +174,6 @@ class RuleSet(RulesModel):
     rules: Annotated[tuple[Rule, ...], Field(max_length=MAX_RULES)]
     extender: ExtenderRules = Field(default_factory=ExtenderRules)
     order: OrderRules | None = None
-    _removed_keys: tuple[RuleError, ...] = PrivateAttr(())
 
     @field_validator("rules")
     @classmethod
@@ -239,12 +228,3 @@ class RuleSet(RulesModel):
     def mark(self) -> Mark:
         """The label and the taint of the section ``mark``."""
         return Mark(self.mark_rules.label, self.mark_rules.taint)
-
-    @property
-    def removed_keys(self) -> tuple[RuleError, ...]:
-        """Keys of older versions in the file, which have no effect (`rules.removed`)."""
-        return self._removed_keys
-
-    def model_post_init(self, context: tuple[RuleError, ...] | None) -> None:
-        """``context``: the removed keys that `rules.file` found."""
-        self._removed_keys = context or ()

@@ -81,7 +81,7 @@ class Profile(RulesModel):
     score: Mapping[str, fields.Weight]
     equal_below: EqualBelow = 0.0
     method: Literal["linear", "relative", "least"] = "linear"
-    """``least`` is now the same as ``relative``."""
+    """``least``, of before 0.3.0, is the same as ``relative``."""
 
 
 class ExtenderRules(RulesModel):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Final
 
 from dynsched.core.nodes import Node
@@ -21,12 +20,13 @@ Fetch = Callable[[], Awaitable[Sequence[NodeUsage]]]
 
 TIMEOUT: Final = 8.0
 """Seconds: fewer than a call to the API server may take, so that the error names metrics-server."""
+_IS_IT_UP: Final = "is it up? look at `kubectl get apiservices`, at those of metrics.k8s.io"
 _MAX_NAMED: Final = 3
 """The most nodes that a warning names."""
 
 
 class MetricsServerSource:
-    """Queries that run at the same time share one list."""
+    """Lists the NodeMetrics for each query. ``timeout``: seconds of a whole list."""
 
     def __init__(
         self, fetch: Fetch, nodes: Callable[[], Mapping[str, Node]], *, timeout: float = TIMEOUT
@@ -34,51 +34,29 @@ class MetricsServerSource:
         self._fetch = fetch
         self._nodes = nodes
         self._timeout = timeout
-        self._under_way: asyncio.Task[Sequence[NodeUsage]] | None = None
 
     async def query(self, rule: Rule) -> QueryResult:
         """In percent of allocatable. Never raises for what the server does."""
-        started, label = time.monotonic(), rule.node_labels[0]
-        try:
-            usages = await self._usages()
-        except ClusterError as error:
-            return QueryResult(error=str(error), duration=time.monotonic() - started)
-        convert = partial(_utilization, rule.resource or "", usages, self._nodes(), label=label)
-        samples, warnings = await asyncio.to_thread(convert)  # some 20 ms at 5,000 nodes
-        return QueryResult(samples, warnings=warnings, duration=time.monotonic() - started)
-
-    async def close(self) -> None:
-        """Cancel what is under way."""
-        if self._under_way is not None:
-            self._under_way.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ClusterError):
-                await self._under_way
-
-    async def _usages(self) -> Sequence[NodeUsage]:
-        task = self._under_way
-        if task is None or task.done():
-            task = self._under_way = asyncio.create_task(self._list(), name="metrics-server")
-        # A query that is cancelled must not take the answer from the others.
-        return await asyncio.shield(task)
-
-    async def _list(self) -> Sequence[NodeUsage]:
+        started = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._fetch()
+                usages = await self._fetch()
         except TimeoutError:
-            raise ClusterError(
-                f"metrics-server: no whole answer within {self._timeout:g} s; is it up? look at "
-                "`kubectl get apiservices`, at those of metrics.k8s.io"
-            ) from None
+            why = f"metrics-server: no whole answer within {self._timeout:g} s; {_IS_IT_UP}"
+            result = QueryResult(error=why)
+        except ClusterError as failed:
+            result = QueryResult(error=str(failed))
+        else:
+            result = _utilization(rule, usages, self._nodes())
+        return replace(result, duration=time.monotonic() - started)
 
 
-def _utilization(
-    resource: str, usages: Iterable[NodeUsage], nodes: Mapping[str, Node], *, label: str
-) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+def _utilization(rule: Rule, usages: Iterable[NodeUsage], nodes: Mapping[str, Node]) -> QueryResult:
     """Samples in percent of allocatable, and warnings. A sample without a value is NaN, which is
     unknown, never 0. A measurement from before the node was created is left out: it is of another
     node that had its name.
     """
+    resource, label = rule.resource or "", rule.node_labels[0]
     samples = []
     unreadable: dict[str, list[str]] = {}
     for usage in usages:
@@ -99,4 +77,4 @@ def _utilization(
             unreadable.setdefault(problem, []).append(usage.node)
         samples.append(Sample({label: usage.node}, value, usage.taken_at or 0.0))
     warnings = (f"{some(sorted(them), _MAX_NAMED)}: {why}" for why, them in unreadable.items())
-    return tuple(samples), tuple(warnings)
+    return QueryResult(samples, warnings=tuple(warnings))

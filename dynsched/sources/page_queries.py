@@ -113,15 +113,14 @@ class PageQueries:
         self.page.above = found if is_known else None
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
-        answer = await self.prometheus.query_expr(expr, "node")
-        return None if self._lacks(what, answer.error) else answer.samples
-
-    def _lacks(self, what: str, error: str | None) -> bool:
-        if error is None:
+        """None where the query failed."""
+        answer = await self.prometheus.query_expr(expr)
+        if answer.error is None:
             self._logged.forget(what)
-        elif self._logged.is_new(what, error):
-            logger.info("the page lacks %s: %s", what, error)
-        return error is not None
+            return answer.samples
+        if self._logged.is_new(what, answer.error):
+            logger.info("the page lacks %s: %s", what, answer.error)
+        return None
 
 
 def _percent(samples: Iterable[Sample], resource: str, nodes: Mapping[str, Node]) -> dict[str, int]:

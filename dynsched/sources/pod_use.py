@@ -17,7 +17,6 @@ from dynsched.core.load.pods import POD_NAME, workload_of
 from dynsched.core.load.recent import RecentPods
 from dynsched.core.load.use_by_age import Counts, counted, start_factor, uses_of
 from dynsched.core.samples import Sample
-from dynsched.core.wording import by_reason, some
 from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import PrometheusSource
@@ -39,8 +38,8 @@ MOST_NAMED: Final = 2_000
 """Pods that one query names, the latest ones: some 100 kB."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
-Ask = Callable[[str, str], Awaitable[Sequence[Sample] | None]]
-"""An expression and the label that names the node -> samples; None when the query failed."""
+Ask = Callable[[str], Awaitable[Sequence[Sample] | None]]
+"""An expression -> samples; None when the query failed."""
 
 YOUNGEST: Final = 5.0
 OLDEST: Final = 180.0
@@ -150,7 +149,6 @@ class PodUseSource:
         self._prometheus = prometheus
         self._rule_set = rule_set
         self._logged = LoggedKinds()
-        self._unknown: dict[str, str] = {}
         self._intervals: dict[str, float] = {}
         self._means: dict[str, Mapping[str, float]] = {}
         self.of_workloads: Mapping[str, Mapping[str, float]] = {}
@@ -207,7 +205,6 @@ class PodUseSource:
                 found = await self._uses(f"the {resource} of pods that ended", expr, resource) or {}
                 known |= {name: found[name] for name in unknown if name in found}
             self.of_ended = {**self.of_ended, resource: known}
-        self._log_unknown()
 
     def _follow(
         self, means: Mapping[str, float], bound: Mapping[str, float], ended: Collection[str]
@@ -233,7 +230,7 @@ class PodUseSource:
         self._means = {name: each for name, each in self._means.items() if name in resources}
         if resources:
             expr = f"count({_series(_CPU, KUBELETS)})"
-            if await self._samples("the kubelets' series", expr, "job"):
+            if await self._samples("the kubelets' series", expr):
                 self._jobs = KUBELETS  # for good: other jobs must not count while these are down
         for resource in sorted(resources):
             expr = of_pod(resource, self._jobs)
@@ -266,7 +263,6 @@ class PodUseSource:
             if needs_reach(rule)
         }
         self.reaches = {name: reach for name, reach in reaches.items() if reach is not None}
-        self._log_unknown()
 
     def _add(self, resource: str, uses: Mapping[str, float]) -> None:
         self.of_pods = {**self.of_pods, resource: self._last_uses[resource].add(uses)}
@@ -275,7 +271,7 @@ class PodUseSource:
         self, what: str, expr: str, resource: str, label: str = "pod"
     ) -> dict[str, float] | None:
         """By ``namespace/`` and the value of ``label``."""
-        samples = await self._samples(what, expr, label)
+        samples = await self._samples(what, expr)
         if samples is None:
             return None
         return {
@@ -284,20 +280,14 @@ class PodUseSource:
             if 0 <= one.value <= _MOST[resource]
         }
 
-    async def _samples(self, what: str, expr: str, label: str) -> Sequence[Sample] | None:
-        answer = await self._prometheus.query_expr(expr, label)
+    async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
+        answer = await self._prometheus.query_expr(expr)
         if answer.error is not None:
-            self._unknown[what] = answer.error
-            logger.debug("%s was asked for by %s: %s", what, expr, answer.error)
+            if self._logged.is_new(what, answer.error):
+                text = "the expected load is worked out without %s: %s"
+                logger.info(text, what, answer.error)
             return None
         return answer.samples
-
-    def _log_unknown(self) -> None:
-        """Log one line for all that is unknown for the same reason."""
-        new = {what: why for what, why in self._unknown.items() if self._logged.is_new(what, why)}
-        self._unknown = {}
-        for why, names in by_reason(new).items():
-            logger.info("the expected load is worked out without %s: %s", some(names), why)
 
 
 def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
@@ -317,20 +307,16 @@ def _by_workload(of_pod: str) -> str:
 
 async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
     """In seconds, of the target that has the same node label as the rule's first sample."""
-    for sample in (await ask(rule.expr or "", rule.node_labels[-1]) or ())[:1]:
-        for label in rule.node_labels:
-            value = sample.labels.get(label)
-            if value is not None:
-                return await _interval_of(ask, label, value)
-    return None
-
-
-async def _interval_of(ask: Ask, label: str, value: str) -> float | None:
+    samples = await ask(rule.expr or "")
+    labels = samples[0].labels if samples else {}
+    label = next((each for each in rule.node_labels if each in labels), None)
+    if label is None:
+        return None
     # kube-prometheus scrapes /metrics/slis every 5 s; it has no load metrics.
-    target = f'up{{{label_name(label)}="{escaped(value)}",metrics_path!="/metrics/slis"}}'
+    node = f'{label_name(label)}="{escaped(labels[label])}"'
+    target = f'up{{{node},metrics_path!="/metrics/slis"}}'
     over = f"{SCRAPES_OVER:.0f}s"
     # A younger target has few scrapes within the time, whatever its interval is.
-    expr = f"max(count_over_time({target}[{over}]) and {target} offset {over})"
-    samples = await ask(expr, label) or ()
-    counts = [sample.value for sample in samples if sample.value > 1]
+    found = await ask(f"max(count_over_time({target}[{over}]) and {target} offset {over})")
+    counts = [sample.value for sample in found or () if sample.value > 1]
     return SCRAPES_OVER / counts[0] if counts else None

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.errors import ExpectedError
-from dynsched.util.files import FileTooLargeError, read_file
+from dynsched.util.files import read_file
 from dynsched.util.proxies import ProxyError, opener, parse_http_url, proxy_for, through
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ async def _by_service(where: Where, path: str) -> Answer:
 def _token(file: Path) -> str:
     try:
         found = read_file(str(file), _MAX_TOKEN_BYTES).decode("ascii").strip()
-    except (FileTooLargeError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         found = ""
     except OSError as error:
         raise ServerError(f"--server-token-file {file}: {error.strerror or error}") from None

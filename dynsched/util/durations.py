@@ -4,8 +4,6 @@ falling order, each at most once, whole numbers only; a bare ``0`` needs no unit
 
 from __future__ import annotations
 
-import contextlib
-import math
 import re
 from typing import Final
 
@@ -20,7 +18,6 @@ _UNITS: Final = {
 }
 _MAX_SECONDS: Final = 2**63 // 10**9
 """Seconds; Prometheus counts nanoseconds in 64 bits, and refuses what is longer."""
-_TOO_LONG: Final = "the duration is longer than 292 years"
 _GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
@@ -34,21 +31,18 @@ def parse_duration(text: str) -> float:
     parts = zip(match.groups(default="0"), _UNITS.values(), strict=True)
     total = sum(float(amount) * seconds for amount, seconds in parts)
     if total > _MAX_SECONDS:
-        raise ValueError(_TOO_LONG)
+        raise ValueError("the duration is longer than 292 years")
     return total
 
 
 def parse_seconds(text: str, *, at_least: float) -> float:
     """A duration or a number of seconds; ValueError when neither or less than ``at_least``."""
-    seconds = None
-    with contextlib.suppress(ValueError):
+    try:
         seconds = float(text)
-    if seconds is None or not math.isfinite(seconds):
+    except ValueError:
         seconds = parse_duration(text)
-    if seconds < at_least:
-        raise ValueError(f"it must be {format_duration(at_least)} or longer")
-    if seconds > _MAX_SECONDS:
-        raise ValueError(_TOO_LONG)
+    if not at_least <= seconds <= _MAX_SECONDS:  # nor nan
+        raise ValueError(f"it must be {format_duration(at_least)} or longer, up to 292 years")
     return seconds
 
 

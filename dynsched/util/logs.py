@@ -47,7 +47,7 @@ def last_words(expected: tuple[type[Exception], ...]) -> Iterator[None]:
             raise
         cause = None if isinstance(error, expected) else error
         logging.getLogger("dynsched").critical("%s", error, exc_info=cause)
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_code", 1))
 
 
 @contextlib.contextmanager

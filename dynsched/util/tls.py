@@ -5,12 +5,9 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from dynsched.util.files import fingerprint, require_file
+from dynsched.util.files import fingerprint
 from dynsched.util.formatting import one_line
-
-_MAX_BYTES: Final = 16 * 1024 * 1024  # a bundle of all public authorities has 0.3
 
 File = str | Path | None
 
@@ -32,7 +29,7 @@ def fingerprints(*files: File) -> tuple[tuple[int, ...], ...]:
     """Differ when the content of one of the files does. OSError, which names the file. To be taken
     before the files are loaded, so that a change in between is seen the next time.
     """
-    return tuple(fingerprint(require_file(file, _MAX_BYTES)) for file in files if file)
+    return tuple(fingerprint(file) for file in files if file)
 
 
 def make_context(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
@@ -18,7 +17,7 @@ from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.page import File, read_files
-from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused, unchanged
+from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
 from dynsched.web.webhook import MAX_REVIEW, WEBHOOK, add_webhook
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _logger = quiet_logger(__name__)
 _TICKS: Final = web.AppKey("ticks", TickStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
-_DOCUMENT: Final = web.AppKey("openapi", bytes)
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
 MAX_NODES: Final = 60
 """Nodes in one request for the last hour."""
@@ -45,7 +43,6 @@ def make_app(
     """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
     app = _application(ENDPOINTS, guards)
     app[_TICKS] = ticks
-    app[_DOCUMENT] = (resources.files("dynsched.web") / "openapi.json").read_bytes()
     app[_FILES] = read_files()
     for path, handler in ENDPOINTS.items():
         app.router.add_get(path, handler)
@@ -101,17 +98,8 @@ async def _status(request: web.Request) -> web.Response:
 
 
 async def _nodes(request: web.Request) -> web.StreamResponse:
-    marked, ticks = request.query.get("marked"), request.app[_TICKS]
-    if marked not in (None, "true", "false"):
-        raise web.HTTPBadRequest(text=f"marked={marked}: write marked=true or marked=false")
-    tick = _tick(request)
-    headers: dict[str, str] = {hdrs.ETAG: ticks.etag}  # before any wait: of this very tick
-    known = unchanged(request, headers)
-    if known is not None:
-        return known
-    only = None if marked is None else marked == "true"
-    body = await ticks.encoded_nodes(tick, marked=only)
-    return web.Response(body=body, headers=headers, content_type=JSON)
+    body = await request.app[_TICKS].encoded_nodes(_tick(request))
+    return web.Response(body=body, content_type=JSON)
 
 
 async def _node(request: web.Request) -> web.Response:
@@ -152,33 +140,28 @@ async def _readyz(request: web.Request) -> web.Response:
     return _ok_or(request.app[_TICKS].why_not_ready())
 
 
-async def _openapi(request: web.Request) -> web.Response:
-    return web.Response(body=request.app[_DOCUMENT], content_type=JSON)
-
-
 async def _page_file(request: web.Request) -> web.Response:
     """The page itself, or what it loads."""
     found = request.app[_FILES].get(request.match_info.get("file", "index.html"))
     if found is None:
         raise web.HTTPNotFound
-    return _sent(request, *found)
+    return _unless_known(request, *found)
 
 
-def _sent(
-    request: web.Request, headers: dict[str, str], body: bytes, gzipped: bytes
-) -> web.Response:
-    known = unchanged(request, headers)
-    if known is not None:
-        return known
-    if "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
-        body, headers = gzipped, {**headers, hdrs.CONTENT_ENCODING: "gzip"}
-    return web.Response(body=body, headers=headers)
+def _unless_known(request: web.Request, headers: Mapping[str, str], body: bytes) -> web.Response:
+    """304 where the caller has what the ETag in ``headers`` names."""
+    if headers[hdrs.ETAG] in request.headers.get(hdrs.IF_NONE_MATCH, ""):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    response = web.Response(body=body, headers=headers)
+    response.enable_compression()  # as the caller accepts it
+    return response
 
 
 async def _page_data(request: web.Request) -> web.Response:
     ticks = request.app[_TICKS]
     ticks.facts.look()
-    etag, *bodies = await ticks.encoded_page(_tick(request))
+    etag = ticks.etag  # before any wait: of this very tick
+    body = await ticks.encoded_page(_tick(request))
     headers: dict[str, str] = {
         hdrs.ETAG: etag,
         # The bytes stay as they are while they get older.
@@ -186,7 +169,7 @@ async def _page_data(request: web.Request) -> web.Response:
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
         hdrs.CONTENT_TYPE: JSON,
     }
-    return _sent(request, headers, *bodies)
+    return _unless_known(request, headers, body)
 
 
 async def _page_history(request: web.Request) -> web.Response:
@@ -202,7 +185,7 @@ async def _page_node(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text="name the node, as ?node=a")
     ticks.facts.look()
     found = ticks.facts.of_node(node, ticks.order.order)
-    changes = ticks.changes.latest(MAX_CHANGES, node)
+    changes = ticks.changes.of_node(node, MAX_CHANGES)
     return as_json({"changes": changes, **found}, hook=coded)
 
 
@@ -219,7 +202,6 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/page/node": _page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,
-    "/openapi.json": _openapi,
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
@@ -20,12 +18,7 @@ _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extende
 _NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser must not request it"
 MAX_BODY: Final = 64 << 20
 """Bytes: 5,000 whole Nodes of 10 KB, with room. As names they are 0.3 MB."""
-READ_SECONDS: Final = 10.0
-"""For a body to arrive; a scheduler gives up after 2 to 5 s itself."""
-LARGE_BODY: Final = 1 << 20
-"""Bytes: a larger one takes four times its size in memory, so one is read at a time."""
 _EXTENDER: Final[web.AppKey[Callable[[], Extender | None]]] = web.AppKey("extender")
-_LARGE_BODIES: Final = web.AppKey("large_bodies", asyncio.Semaphore)
 _COUNT: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_count")
 
 EXTENDER_ENDPOINTS: Final[Mapping[str, str]] = {
@@ -45,7 +38,6 @@ def add_extender(
     """
     app[_EXTENDER] = extender
     app[_COUNT] = count
-    app[_LARGE_BODIES] = asyncio.Semaphore(1)
     for path in EXTENDER_ENDPOINTS:
         app.router.add_post(path, _handle)
 
@@ -60,17 +52,10 @@ async def _handle(request: web.Request) -> web.Response:
         return refused(HTTPStatus.NOT_FOUND, _OFF)
     from dynsched.features.extender.wire import WireError
 
-    verb, size = EXTENDER_ENDPOINTS[request.path], request.content_length
+    verb = EXTENDER_ENDPOINTS[request.path]
     request.app[_COUNT](verb)
-    is_large = size is None or size > LARGE_BODY
     try:
-        async with request.app[_LARGE_BODIES] if is_large else contextlib.nullcontext():
-            async with asyncio.timeout(READ_SECONDS):
-                body = await request.read()
-            answer = await _answer(extender, verb, body)
-    except TimeoutError:
-        message = f"the body did not arrive within {READ_SECONDS:g} s"
-        return refused(HTTPStatus.BAD_REQUEST, message)
+        answer = await _answer(extender, verb, await request.read())
     except (WireError, web.RequestPayloadError) as error:
         return refused(HTTPStatus.BAD_REQUEST, str(error))
     return web.Response(body=answer, content_type=JSON)

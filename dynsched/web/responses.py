@@ -1,4 +1,4 @@
-"""What all answers over HTTP have in common: header fields, JSON, ETags."""
+"""What all answers over HTTP have in common: header fields, JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _ALWAYS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
-    # For browsers that do not know frame-ancestors.
-    "X-Frame-Options": "DENY",
     # Node names must not leave with a link to another site.
     "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
     # No other site may load an answer as an image or a script, to learn from how that goes.
     "Cross-Origin-Resource-Policy": "same-origin",
     # Instead of the names and versions of the libraries.
@@ -56,10 +52,3 @@ def as_json(
 
 def refused(status: int, message: str) -> web.Response:
     return as_json({"error": message}, status)
-
-
-def unchanged(request: web.Request, headers: Mapping[str, str]) -> web.Response | None:
-    """304 where the caller has what the ETag in ``headers`` names; else None."""
-    if headers[hdrs.ETAG] not in request.headers.get(hdrs.IF_NONE_MATCH, ""):
-        return None
-    return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import logging
 import re
-import socket
 import ssl
 from dataclasses import dataclass
 from typing import Final, Self
@@ -99,7 +97,10 @@ class WebServer:
             await web.TCPSite(self._runner, host, port, ssl_context=self._context).start()
         except OSError as error:
             await self._runner.cleanup()
-            raise ListenError(_explain(self._address, self._flag, error)) from error
+            why = error.strerror or error
+            raise ListenError(
+                f"cannot listen on {self._address}: {why}; give another {self._flag}"
+            ) from error
 
     async def stop(self) -> None:
         """Stop listening, end what is in progress; done in about a second."""
@@ -123,16 +124,3 @@ class WebServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
-
-
-def _explain(address: Address, flag: str, error: OSError) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"cannot listen on {address}: the host name {address.host!r} cannot be resolved"
-    reasons = {
-        errno.EADDRINUSE: f"the port is in use; stop what listens there, or give another {flag}",
-        errno.EACCES: "not allowed; a port above 1023 needs no privileges",
-        errno.EADDRNOTAVAIL: f"this machine has no address {address.host}; :{address.port} "
-        "listens on every one that it has",
-    }
-    reason = reasons.get(error.errno or 0, error.strerror or str(error))
-    return f"cannot listen on {address}: {reason}"

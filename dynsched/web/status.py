@@ -19,14 +19,6 @@ from dynsched.util.formatting import format_time, format_value
 MAX_LISTED: Final = 20
 """The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
 
-_BEFORE_THE_FIRST_TICK: Final[Mapping[str, None]] = dict.fromkeys(
-    (
-        *("leading", "dry_run", "rules_error", "tick", "nodes", "pods", "rules", "conflicts"),
-        *("disputes", "unmatched_samples", "invalid_samples", "capped_pools"),
-        *("patch_failures", "delayed_writes"),
-    )
-)
-
 
 def status_answer(
     tick: Tick | None,
@@ -36,15 +28,15 @@ def status_answer(
     leader: str | None,
     rules_error: str | None,
 ) -> dict[str, Any]:
-    """Before the first tick all that comes from one is null. ``rules_error``: why there is none."""
-    before = {**_BEFORE_THE_FIRST_TICK, "rules_error": rules_error}
+    """``rules_error``: why there is no tick. Once there is one, it has its own."""
     return {
         "ok": error is None,
         "error": error,
         "version": __version__,
         "source": source,
         "leader": leader,
-        **(before if tick is None else _of_a_tick(tick)),
+        "rules_error": rules_error,
+        **({} if tick is None else _of_a_tick(tick)),
     }
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from dynsched.core.health import overdue_after, why_unhealthy
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
-from dynsched.web.nodes import encode_nodes
-from dynsched.web.page.data import About, Encoded, encoded_page
+from dynsched.web.nodes import nodes_answer
+from dynsched.web.page.data import About, encoded_page
 from dynsched.web.page.facts import PageFacts
 from dynsched.web.page.history import Changes, History
+from dynsched.web.placements import Placements
 
 _T = TypeVar("_T")
 
@@ -47,6 +49,8 @@ class TickStore:
     history: History = field(init=False)
     changes: Changes = field(default_factory=Changes, init=False)
     facts: PageFacts = field(init=False)
+    placements: Placements | None = field(default=None, init=False)
+    """None while pods are not watched."""
     tick: Tick | None = field(default=None, init=False)
     """None before the first one is done."""
     order: OrderStatus = field(default_factory=OrderStatus, init=False)
@@ -55,10 +59,8 @@ class TickStore:
     _published: int = field(default=0, init=False)
     # Another process counts from 1 as well: its bytes must not pass for this one's.
     _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
-    _made: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict, init=False)
+    _made: dict[str, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """Answers from the last tick: each is made at the first request, once for all callers."""
-    _order_error: str | None = field(default=None, init=False)
-    """As of the last tick."""
 
     def __post_init__(self) -> None:
         self.history = History(self.interval)
@@ -68,14 +70,16 @@ class TickStore:
         """Answer from ``tick`` from now on. ``placed``: the node of each pod that was bound since
         the last one; None where pods are not watched.
         """
-        found = self.facts.observe(tick, placed)
-        if found is not None:
-            self.metrics.placed(found)
-        self.tick = tick
+        if placed is not None:
+            self.placements = self.placements or Placements()
+            before = self.tick
+            if before is None:  # what their nodes were is not known: that is not clean
+                before, placed = tick, ()
+            self.metrics.placed(self.placements.count(placed, before.evaluation, tick.taken_at))
+        self.tick = self.facts.tick = tick
         self._published_at = self.clock()
         self._published += 1
         self._made = {}
-        self._order_error = self.order.problem
         self.metrics.observe(tick)
         self.changes.observe(tick)
         self.history.observe(tick)
@@ -111,10 +115,10 @@ class TickStore:
         if with_metrics:
             self.metrics.registry.register(status)
 
-    async def encoded_page(self, tick: Tick) -> Encoded:
+    async def encoded_page(self, tick: Tick) -> bytes:
         """Made once for all pages that are open."""
         return await self._once(
-            "page", lambda: asyncio.to_thread(encoded_page, tick, self._about(tick), self.etag)
+            "page", lambda: asyncio.to_thread(encoded_page, tick, self._about(tick))
         )
 
     def _about(self, tick: Tick) -> About:
@@ -129,13 +133,16 @@ class TickStore:
             "order_error": self.order.problem,
             "cluster": self.cluster,
             "changes": self.changes.of_all(_MAX_CHANGES),
-            "placements": self.facts.placements and self.facts.placements.columns(),
+            "placements": self.placements and self.placements.columns(),
         }
 
-    async def encoded_nodes(self, tick: Tick, *, marked: bool | None) -> bytes:
-        """As of `encode_nodes`, made once for all callers."""
-        encode = partial(encode_nodes, tick, marked=marked, order_error=self._order_error)
-        return await self._once(("nodes", marked), lambda: asyncio.to_thread(encode))
+    async def encoded_nodes(self, tick: Tick) -> bytes:
+        """As of `nodes_answer`, made once for all callers."""
+
+        def encode() -> bytes:
+            return msgspec.json.encode(nodes_answer(tick, self.order.problem))
+
+        return await self._once("nodes", lambda: asyncio.to_thread(encode))
 
     async def exposition(self) -> bytes:
         """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
@@ -147,7 +154,7 @@ class TickStore:
         series = await self._once("series", lambda: asyncio.to_thread(node_series, tick))
         return common + series.encode()
 
-    def _once(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
+    def _once(self, key: str, make: Callable[[], Coroutine[Any, Any, _T]]) -> Awaitable[_T]:
         task = self._made.get(key)
         if task is None:
             task = self._made[key] = asyncio.create_task(make())

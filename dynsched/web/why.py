@@ -54,17 +54,13 @@ def note_of(tick: Tick, name: str) -> Note | None:
 
 def why_unwritten(tick: Tick, node: str) -> str:
     """Why a patch that is due is not written, in words."""
-    leadership, failures = tick.leadership, tick.writes.failures
-    if not leadership.leading:
-        if leadership.leader is None:
-            return "no replica leads, so nothing is written"
-        return f"{leadership.leader} leads, and has not written it yet"
+    if not tick.leadership.leading:
+        leader = tick.leadership.leader
+        return f"{leader} leads, and has not written it yet" if leader else "no replica leads"
     cause = _why_failed(tick, node)
     if cause is not None:
         return f"the write failed: {cause}"
-    if failures:
-        return f"it was not tried, because other writes failed, the first: {failures[0]}"
-    return "the next tick writes it"
+    return "not tried: other writes failed" if tick.writes.failures else "the next tick writes it"
 
 
 def _why_failed(tick: Tick, node: str) -> str | None:

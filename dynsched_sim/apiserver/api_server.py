@@ -150,17 +150,7 @@ class ApiServer:
     def kubeconfig(self, path: Path) -> Path:
         user = {"token": self.token} if self.token else {}
         ca = {"certificate-authority": str(self._tls[1])} if self._tls else {}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "sim", "cluster": {"server": self.url, **ca}}],
-            "users": [{"name": "sim", "user": user}],
-            "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": "sim"}}],
-            "current-context": "sim",
-        }
-        path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")  # JSON is YAML
-        path.chmod(0o600)
-        return path
+        return write_kubeconfig(path, "sim", user, {"server": self.url, **ca})
 
     @property
     def open_watches(self) -> int:
@@ -276,6 +266,23 @@ class ApiServer:
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self.token}".encode()):
             raise api_errors.ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def write_kubeconfig(
+    path: Path, name: str, user: Mapping[str, str], cluster: Mapping[str, str]
+) -> Path:
+    """One cluster, one user and one context, all of this name; the path."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")  # JSON is YAML
+    path.chmod(0o600)
+    return path
 
 
 def _named_in(body: bytes) -> str:

@@ -256,8 +256,6 @@ def _complete_update(
     if meta.setdefault("namespace", entry.namespace) != entry.namespace:
         raise api_errors.bad_request(_WRONG_NAMESPACE)
     _require_version(resource, entry, meta.get("resourceVersion", ""))
-    if resource is resources.PODS and subresource != "binding":
-        _require_same_node(entry, old, new)
     for key in (*_OURS_ON_UPDATE, *_OURS_ON_CREATE):
         if key in old["metadata"]:
             meta[key] = old["metadata"][key]
@@ -281,15 +279,6 @@ def _require_version(resource: Resource, entry: Entry, version: str) -> None:
         raise api_errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     elif int(version) != entry.version:
         raise api_errors.conflict(resource, entry.name)
-
-
-def _require_same_node(entry: Entry, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """422 where a pod would come to another node than by a Binding."""
-    before, after = (each.get("spec", {}).get("nodeName") for each in (old, new))
-    if before != after:
-        message = "Forbidden: pod updates may not change fields other than the image and a few more"
-        cause = api_errors.StatusCause("FieldValueForbidden", message, "spec")
-        raise api_errors.invalid(resources.PODS, entry.name, [cause])
 
 
 def _require_uid(resource: Resource, entry: Entry, uid: str) -> None:

@@ -151,15 +151,9 @@ def validate(
         yield from _key_and_value("metadata.annotations", "", key.lower(), "")
     if resource is resources.NODES:
         yield from _taints(new["spec"].get("taints", []))
-    if resource is resources.EVENTS:
-        yield from _event(new)
-    if resource is resources.LEASES:
-        yield from _lease(new["spec"])
-    if resource is resources.PODS:
-        yield from _pod(new.get("spec", {}))
 
 
-def _invalid(field: str, value: str | int, message: str) -> StatusCause:
+def _invalid(field: str, value: str, message: str) -> StatusCause:
     return StatusCause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {message}", field)
 
 
@@ -191,29 +185,3 @@ def _taints(taints: list[Mapping[str, str]]) -> Iterator[StatusCause]:
             message = "Duplicate value: taints must be unique by key and effect pair"
             yield StatusCause("FieldValueDuplicate", message, field)
         seen.add((key, effect))
-
-
-def _event(new: Mapping[str, Any]) -> Iterator[StatusCause]:
-    involved = new["involvedObject"].get("namespace", "")
-    # An event on a cluster-scoped object lives in ``default``.
-    if new["metadata"].get("namespace", "") != (involved or "default"):
-        yield _invalid("involvedObject.namespace", involved, "does not match event.namespace")
-
-
-def _lease(spec: Mapping[str, Any]) -> Iterator[StatusCause]:
-    for key, least, words in (
-        ("leaseDurationSeconds", 1, "must be greater than 0"),
-        ("leaseTransitions", 0, "must be greater than or equal to 0"),
-    ):
-        if spec.get(key, least) < least:
-            yield _invalid(f"spec.{key}", spec[key], words)
-
-
-def _pod(spec: Mapping[str, Any]) -> Iterator[StatusCause]:
-    containers = spec.get("containers", [])
-    if not containers:
-        yield _required("spec.containers")
-    for index, container in enumerate(containers):
-        for key in ("name", "image"):
-            if not container.get(key):
-                yield _required(f"spec.containers[{index}].{key}")

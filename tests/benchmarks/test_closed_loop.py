@@ -2,7 +2,6 @@
 measured by them is worth what these tests show.
 """
 
-import asyncio
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +19,7 @@ from closedloop.scheduler import Ledger, Scheduler
 from closedloop.servers import servers
 from closedloop.workload import MIB, Kind, Pod, Scenario, draw
 from closedloop.world import Outcome, Player, World, make_world, simulate
-from cluster import EnvtestCluster
-from operator_support import until
-from scheduling_support import PODS, clear
+from scheduling_support import clear
 
 from dynsched.rules.parse import parse_rules
 from dynsched.web.node_series import COOL, HOT, UNDECIDED
@@ -92,6 +89,14 @@ def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None
     assert default > way > oracle
     share = simulated_loop.removed(found, "20 nodes", "hot nodes, taint", 1)
     assert share == pytest.approx((default - way) / (default - oracle))
+
+
+def test_a_pattern_stands_for_the_names_that_it_matches() -> None:
+    names = ["60 % used", "packed, 30 % used", "packed, 40 % used"]
+    assert simulated_loop.matching(["packed, *", "60 % used"], names) == [*names[1:], names[0]]
+    assert simulated_loop.matching(None, names) == names
+    with pytest.raises(ValueError, match="memory"):
+        simulated_loop.matching(["60 % used", "memory"], names)
 
 
 def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
@@ -229,35 +234,6 @@ def test_by_the_order_alone_less_is_hot_and_no_node_is_written() -> None:
     mode = MODES["order"]
     default, order = (simulate(SMALL, 2, by) for by in (Default, mode.player(mode.content)))
     assert (order.hot < default.hot / 2, order.writes) == (True, 0)
-
-
-@pytest.mark.slow
-async def test_a_pod_that_is_evicted_on_real_servers_is_placed_anew(envtest, tmp_path) -> None:
-    long = scenario(nodes=2, used=0.3, seconds=4, warm=0, window=5)
-
-    async def evict(cluster: EnvtestCluster) -> dict[str, str] | None:
-        """One pod that runs: its metadata."""
-        pods = (await cluster.get(PODS)).ok["items"]
-        for pod in (it["metadata"] for it in pods if it["status"]["phase"] == "Running"):
-            body = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": pod["name"]},
-            }
-            _ = (await cluster.post(f"{PODS}/{pod['name']}/eviction", body)).ok
-            return pod
-        return None
-
-    async with servers(envtest, tmp_path) as all_of_them:
-        cluster = all_of_them.cluster
-        found, old = await asyncio.gather(
-            play(all_of_them, long, 1, MODES["default"], None),
-            until(lambda: evict(cluster), "a pod is evicted"),
-        )
-        new = (await cluster.get(f"{PODS}/{old['name']}")).ok
-        await clear(cluster)
-    assert (found.outcome.evicted, found.outcome.unplaced) == (1, 0)
-    assert (new["metadata"]["uid"] != old["uid"], new["status"]["phase"]) == (True, "Running")
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import simulated_loop
 from closedloop import peers
 from closedloop.descheduler import Running
 from closedloop.peers import formulas as by
-from closedloop.peers.low_node_utilization import Descheduling, low_node_utilization
+from closedloop.peers.low_node_utilization import Descheduling, low_node_utilization, rests
 from closedloop.players import Default
 from closedloop.workload import MIB, Pod, Scenario
 from closedloop.world import World, simulate
@@ -95,8 +95,10 @@ def test_the_soft_tainter() -> None:  # softtainter_test.go: 10:10 around the me
         return by.soft_taints(*by.bands(of(*load), 10, 10, relative=True)).tolist()
 
     assert [taints(10, 50, 90), taints(50, 50, 50)] == [[0, 1, 2], [0, 0, 0]]
-    load = by.soft_tainter_load(of(0.2, 0.5, 0.8), of(0.3, 0.6, 0.6), of(0.1, 0.1, 0.1))
-    assert load.tolist() == [0, 0, 100]  # above the mean: 0.3 of CPU, and 0.4 of pressure
+    above = by.soft_tainter_deviations(of(0.2, 0.5, 0.8), of(0.3, 0.6, 0.6), of(0.1, 0.1, 0.1))
+    assert by.soft_tainter_load(above).tolist() == [0, 0, 100]  # 0.3 of CPU, and 0.4 of pressure
+    cooldown = by.soft_tainter_cooldown(of(0, 12, 3))
+    assert by.soft_tainter_load(above, cooldown).tolist() == [0, 0, 70]
 
 
 def pod(name: str) -> Pod:
@@ -117,6 +119,15 @@ def test_low_node_utilization(load, how, evicted) -> None:
     here = {name: Running(pod(name), node, 0.0, 0.5) for name, node in at.items()}
     found = low_node_utilization(of(*load), of(8, 8, 8), here, how)
     assert "".join(each.pod.uid for each in found) == evicted
+
+
+def test_a_virtual_machine_rests_after_each_move_for_longer() -> None:
+    how = Descheduling(0, 10, rest=900)
+    assert rests([100], 999, how)
+    assert not rests([100], 1000, how)
+    assert rests([100, 1000], 2799, how)
+    assert not rests([0] * 9, 6 * 3600, how)
+    assert not rests([100], 101, Descheduling(0, 10))
 
 
 @pytest.mark.parametrize("name", peers.ways())

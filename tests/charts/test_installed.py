@@ -1,22 +1,32 @@
-"""What is installed with the defaults, on API servers of two kinds: with policies, and without
-them, as before Kubernetes 1.36. The process has the rights, the rules and the certificate of what
-was installed.
+"""What Helm and kubectl install, on API servers of two kinds: with policies, and without them, as
+before Kubernetes 1.36. The process has the rights, the rules and the certificate of what was
+installed.
 """
 
 import asyncio
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from helm_support import CHART, TAINT, Config, HelmError, uninstall
-from manifest_support import BASE, Kubectl, commands, custom_resource, shipped
+from helm_support import CHART, TAINT, Config, HelmError, everything, helm, uninstall
+from manifest_support import (
+    BASE,
+    OPERATOR_KINDS,
+    Doc,
+    Kubectl,
+    commands,
+    custom_resource,
+    make_namespace,
+    shipped,
+)
 from operator_support import Operator, until
 from order_cases import until_told
 from programs import ROOT, run
@@ -30,7 +40,6 @@ pytestmark = pytest.mark.thorough
 NAMESPACE, SHOP = "dynsched", "shop"
 LOADS = {"hot": 95.0, "n0": 50.0, "n1": 60.0}
 RULES = yaml.safe_load((ROOT / "rules.yaml").read_text())["rules"]
-GONE = ("delete", "--wait=false", "--ignore-not-found")
 KINDS = ["envtest", "before_136"]
 
 
@@ -38,18 +47,9 @@ KINDS = ["envtest", "before_136"]
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(request.getfixturevalue(request.param), tmp_path) as form:
         await form.create_nodes(*LOADS)
-        kubectl = Kubectl(form.kubeconfig)
-        if await serves_policies(form):  # Helm takes nothing over that another test has applied
-            await asyncio.to_thread(kubectl, *GONE, "-k", BASE)
-            await form.finish_namespaces()
-        await asyncio.to_thread(kubectl, "create", "namespace", SHOP)
-        asks = f"{keys.AVOID_LABEL}=true"
-        await asyncio.to_thread(kubectl, "label", "namespace", SHOP, asks)
-        try:
+        with Kubectl(form.kubeconfig) as kubectl:
+            kubectl.apply(docs=[make_namespace(SHOP, **{keys.AVOID_LABEL: "true"})])
             yield form
-        finally:
-            await asyncio.to_thread(kubectl, "delete", "namespace", SHOP, "--wait=false")
-            await form.finish_namespaces()
 
 
 @asynccontextmanager
@@ -94,12 +94,24 @@ async def serves_policies(cluster: EnvtestCluster) -> bool:
     return (await cluster.get(path)).status == 200
 
 
+def certificates(kubectl: Kubectl) -> list[Any]:
+    """What the chart has made for the webhook: in its Secret and in its configuration."""
+    kinds, ours = "secrets,mutatingwebhookconfigurations", "app.kubernetes.io/name=dynsched"
+    words = ("-n", NAMESPACE, "get", kinds, "-l", ours, "-o", "json")
+    found = json.loads(kubectl(*words))["items"]
+    return [each.get("data") or each["webhooks"][0]["clientConfig"] for each in found]
+
+
 async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, tmp_path) -> None:
     """The hook runs while dynsched still does."""
     kubectl = Kubectl(cluster.kubeconfig)
     with Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config:
         await asyncio.to_thread(config.install, CHART, "dynsched", {}, create_namespace=True)
         try:
+            before = certificates(kubectl)
+            assert len(before) == (0 if await serves_policies(cluster) else 2)
+            await asyncio.to_thread(config.upgrade, CHART, "dynsched", {"logFormat": "text"})
+            assert certificates(kubectl) == before
             async with running(cluster, tmp_path) as operator:
                 await until_told(cluster, [["n0"], ["n1"]], "what pods get", SHOP)
                 await until(lambda: marked(cluster), "a node is marked")
@@ -123,54 +135,84 @@ async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, 
 
 async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
     """Before 1.36 the base alone marks nodes; with the component order-webhook pods get it."""
-    kubectl, folder = Kubectl(cluster.kubeconfig), BASE
+    folder, account = BASE, f"--kubeconfig={cluster.kubeconfig}"
     if not await serves_policies(cluster):
-        command = ("kubectl", f"--kubeconfig={cluster.kubeconfig}", "apply", "-k", BASE)
-        done = await asyncio.to_thread(run, *command)
+        done = await asyncio.to_thread(run, "kubectl", account, "apply", "-k", BASE)
         told = [line for line in done.stderr.splitlines() if "no matches for kind" in line]
         assert (done.returncode, len(told)) == (1, 4), done.stderr
         assert all('"MutatingAdmissionPolicy' in line for line in told)
         assert "deployment.apps/dynsched" in done.stdout
         folder = shipped("order-webhook")
-    try:
-        await asyncio.to_thread(kubectl, "apply", "-k", folder)
+    with Kubectl(cluster.kubeconfig) as kubectl:
+        kubectl.apply("-k", folder)
         if folder != BASE:
             script = commands("docs/order.md", "openssl")
             with_it = f"KUBECONFIG={cluster.kubeconfig}"
             words = ("env", with_it, "bash", "-euo", "pipefail", "-c", script)
             done = await asyncio.to_thread(run, *words, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
+            kubectl.apply("-k", folder)  # an upgrade, which keeps the certificate
         async with running(cluster, tmp_path) as operator:
             await until_told(cluster, [["n0"], ["n1"]], "what pods get", SHOP)
             await until(lambda: marked(cluster), "a node is marked")
             assert "answered 403" not in operator.log
             # The way back is this and `kubectl delete -k`.
-            account = ("--kubeconfig", str(cluster.kubeconfig))
-            words = ("-m", "dynsched", "prune", "--take-lease", *account)
+            words = ("-m", "dynsched", "prune", "--take-lease", account)
             done = await asyncio.to_thread(run, sys.executable, *words)
             assert done.returncode == 0, done.stderr
             await some_ticks(operator)
             assert await marked(cluster) == []
-    finally:
-        await asyncio.to_thread(kubectl, *GONE, "-k", folder)
-        await cluster.finish_namespaces()
+
+
+def names(docs: list[Doc]) -> set[str]:
+    return {f"{doc['kind']}/{doc['metadata']['name']}" for doc in docs}
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
-async def test_karpenter_and_a_taint_are_refused_unless_forced(cluster, tmp_path) -> None:
-    kubectl, file = Kubectl(cluster.kubeconfig), tmp_path / "karpenter.yaml"
-    file.write_text(yaml.safe_dump(custom_resource("NodePool", "nodepools", "karpenter.sh")))
-    taint = {"mark": {"taint": TAINT}}
-    kubectl("apply", "-f", file)
-    try:
-        kubectl("wait", "--for=condition=Established", "-f", file)
-        with Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config:
-            for values in ({}, {"mark": {"taint": TAINT, "force": True}}):
-                config.install(CHART, "dynsched", values, create_namespace=True, dry_run="server")
-            with pytest.raises(HelmError, match=r"this cluster has Karpenter.*mark\.force=true"):
-                config.install(CHART, "dynsched", taint, create_namespace=True, dry_run="server")
-    finally:
-        kubectl("delete", "-f", file)
+async def test_installed_upgraded_to_everything_back_and_uninstalled(cluster) -> None:
+    base, full = helm(), helm(everything())
+    kinds = ",".join({doc["kind"] for doc in full})
+    operators = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
+    assert operators.keys() == OPERATOR_KINDS
+    with (
+        Kubectl(cluster.kubeconfig) as kubectl,
+        Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config,
+    ):
+        kubectl.apply(
+            docs=[custom_resource(*each, "monitoring.coreos.com") for each in operators.items()]
+        )
+        kubectl("wait", "--for=condition=Established", "crd", "--all")
+        steps: list[tuple[Callable[[], object], list[Doc]]] = [
+            (lambda: config.install(CHART, "dynsched", {}, create_namespace=True), base),
+            (lambda: config.upgrade(CHART, "dynsched", everything()), full),
+            (lambda: config.upgrade(CHART, "dynsched", {}, reset_values=True), base),
+            (lambda: uninstall(config, kubectl), []),
+        ]
+        try:
+            for step, expected in steps:
+                await asyncio.to_thread(step)
+                kubectl.finish_namespaces()
+                there = json.loads(kubectl("get", kinds, "-A", "-o", "json"))["items"]
+                assert names(there) & names(full) == names(expected)
+        finally:
+            for _ in config.list():
+                await asyncio.to_thread(uninstall, config, kubectl)
+
+
+@pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
+async def test_karpenter_and_a_taint_are_refused_unless_forced(cluster) -> None:
+    karpenter, taint = custom_resource("NodePool", "nodepools", "karpenter.sh"), {"taint": TAINT}
+    with (
+        Kubectl(cluster.kubeconfig) as kubectl,
+        Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config,
+    ):
+        kubectl.apply(docs=[karpenter])
+        kubectl("wait", "--for=condition=Established", "crd", "--all")
+        how = {"create_namespace": True, "dry_run": "server"}
+        for values in ({}, {"mark": taint | {"force": True}}):
+            config.install(CHART, "dynsched", values, **how)
+        with pytest.raises(HelmError, match=r"this cluster has Karpenter.*mark\.force=true"):
+            config.install(CHART, "dynsched", {"mark": taint}, **how)
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)

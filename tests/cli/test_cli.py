@@ -22,7 +22,7 @@ def started_with(line: str) -> Settings:
     run_command = commands.cli.get_command(click.Context(commands.cli), name)
     assert run_command is not None
     given = run_command.make_context(name, words).params
-    others = ("once", "log_format", "log_level")
+    others = ("log_format", "log_level")
     return settings_of({flag: value for flag, value in given.items() if flag not in others})
 
 
@@ -98,7 +98,7 @@ def test_every_flag_of_run_is_read_from_the_environment(monkeypatch) -> None:
 
 NOT_BOUND = "lets every client that can connect to {} bind any pod to any node"
 WRONG_USAGE = {
-    "run --prom localhost:9090": "the scheme is missing; write http://localhost:9090",
+    "run --prom localhost:9090": "write a URL like http://prometheus:9090/prefix",
     "run --prom-bearer-token-file /t": "not sent to a default address: name its URL with --prom",
     "plan --prom-username me --prom-password s3cret": "not sent to a default address",
     "doctor --prom-bearer-token s3cret": "not sent to a default address",
@@ -119,7 +119,7 @@ WRONG_USAGE = {
         "--extender-client-ca needs --tls-cert and --tls-key"
     ),
     "run --web-auth-audience dynsched": "--web-auth-audience needs --web-auth",
-    "run --prom-external-url https://me:s3cret@prom": "it contains a user; everybody",
+    "run --prom-external-url https://me:s3cret@prom": "prefix, without a user",
     "fly": "No such command 'fly'",
     "why": "Missing argument 'NODE'",
     "prune --force --if-lease-older-than 10m": "contradict each other",
@@ -135,7 +135,7 @@ def test_wrong_usage_is_exit_code_2(call, line) -> None:
     assert "s3cret" not in errors
 
 
-@pytest.mark.parametrize("command", ["plan", "run", "run --once", "prune"])
+@pytest.mark.parametrize("command", ["plan", "run", "prune"])
 def test_a_failure_is_one_line_and_exit_code_1_and_in_a_log_of_json_too(call, command) -> None:
     words = (*command.split(), "--kubeconfig", "/no/such", "--log-format")
     rules = () if command == "prune" else ("--rules", ROOT / "rules.yaml")

@@ -4,21 +4,13 @@ import asyncio
 import os
 import sys
 import tomllib
-from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
-from programs import ROOT, need
+from programs import ROOT, need, run
 from service_support import Pages, served, service
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def cluster(sim) -> Cluster:
-    """The simulated one: what a real API server does here, is seen in another module."""
-    return sim
 
 
 def scripts(folder: Path) -> Path:
@@ -33,50 +25,21 @@ def scripts(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def environment(cluster, tmp_path) -> dict[str, str]:
-    """With the project's scripts on PATH, as after an installation."""
-    return os.environ | {
-        "PATH": f"{scripts(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}",
-        "KUBECONFIG": str(cluster.kubeconfig),
-        "HOME": str(tmp_path),
-    }
-
-
-@pytest.fixture
-def kubectl(environment):
-    """Run kubectl to its end: (exit code, stdout, stderr)."""
-    path = need("kubectl", "kubernetes-client")
-
-    async def run(*arguments: str):
-        process = await asyncio.create_subprocess_exec(
-            path, *arguments, env=environment, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
-        )
-        out, errors = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode is not None
-        return process.returncode, out.decode(), errors.decode()
-
-    return run
-
-
-@pytest.fixture
-async def pages(cluster):
-    """A dynsched of three nodes behind its Service; worker-2 is marked."""
-    made = Pages()
+async def test_it_is_the_same_program_under_the_name_that_was_typed(sim, tmp_path) -> None:
+    pages = Pages()
     for _ in range(3):
-        made.tick(worker_2=91.0)
-    async with served(made, cluster), service(cluster, made.url):
-        yield made
+        pages.tick(worker_2=91.0)
+    found = f"{scripts(tmp_path / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": found, "KUBECONFIG": str(sim.kubeconfig)}
+    kubectl = need("kubectl", "kubernetes-client")
 
+    async def called(*words: str):
+        return await asyncio.to_thread(run, kubectl, *words, env=environment)
 
-async def test_it_is_the_same_program_under_the_name_that_was_typed(kubectl, pages) -> None:
-    code, out, _ = await kubectl("dynsched", "why", "--help")
-    assert (code, out.startswith("Usage: kubectl dynsched why ")) == (0, True)
-    code, out, errors = await kubectl("dynsched", "why", "worker-2")
-    assert (code, "worker-2 is marked" in out) == (0, True)
-    assert errors.startswith("From cluster sim (http://")
-    _, listed, errors = await kubectl("plugin", "list")
-    assert "kubectl-dynsched" in listed
-    assert "not executable" not in errors  # another copy on PATH is also warned of
-    code, _, errors = await kubectl("dynsched", "--context", "production", "nodes")
-    assert (code, "No such option '--context'" in errors) == (2, True)
+    async with served(pages, sim), service(sim, pages.url):
+        helped = await called("dynsched", "why", "--help")
+        assert helped.stdout.startswith("Usage: kubectl dynsched why ")
+        why = await called("dynsched", "why", "worker-2")
+        assert (why.returncode, "worker-2 is marked" in why.stdout) == (0, True)
+        assert why.stderr.startswith("From cluster sim (http://")
+        assert "kubectl-dynsched" in (await called("plugin", "list")).stdout

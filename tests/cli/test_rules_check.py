@@ -48,13 +48,11 @@ def test_the_order_is_named_with_the_rules_that_count_in_it(call, stdin) -> None
     assert call("-")[1].endswith("label status=presure; order by cpu\n")
 
 
-def test_standard_input(call, stdin, monkeypatch) -> None:
+def test_standard_input(call, stdin) -> None:
     stdin(GOOD)
     assert call("-") == (0, "standard input: 1 rule: cpu; label status=presure\n", "")
     stdin(BAD)
     assert call("-") == (1, "", f"standard input:5:5: {SAID}\n")
-    monkeypatch.setattr("sys.stdin", None)
-    assert call("-") == (1, "", "standard input: it is closed; name a rules file\n")
 
 
 def test_a_pipe_is_read_as_a_file_is(call, tmp_path) -> None:

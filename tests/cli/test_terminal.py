@@ -11,9 +11,9 @@ from scenes import EXAMPLE_RULES, NOON, Scene, example, expected_example, many
 from web_support import nodes_payload
 
 from dynsched.cli.tables import render_nodes, render_order, render_patches, render_why
+from dynsched.core.guard import WriteFailure
 from dynsched.core.marks import Action, NodePatch, plan_prune
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.tick import Leadership, RulesStatus, Tick, WriteResult
 from dynsched.rules.parse import parse_rules
 from dynsched.web.nodes import node_detail
@@ -65,12 +65,10 @@ def test_nodes() -> None:
     odd = nodes_payload(partly.tick(NOON, node_cpu={"a": 90}, node_mem_usage={}))
     odd["nodes"][0] |= {"carries": ["label status=presure"], "conflict": "two\nlines\x1b"}
     every = nodes_payload(tick)
-    marked = [node for node in every["nodes"] if node["marked"]]
     status = RulesStatus("rules.yaml:3:5: no\nrules.yaml:4:5: no")
     bad_file = nodes_payload(replace(tick, rules_status=status))
     payloads = {
         "all": every,
-        "--marked": every | {"nodes": marked},
         "dry run": nodes_payload(example(dry_run=True)),
         "by the expected load": nodes_payload(expected_example()),
         "the rules file is refused": bad_file | {"nodes": []},
@@ -96,7 +94,6 @@ def test_why() -> None:
         for title, tick in (
             ("another leads", relabelled(leadership=Leadership(leading=False, leader="pod-2"))),
             ("none leads", relabelled(leadership=Leadership(leading=False))),
-            ("others failed", refused(WriteFailure("b", "500"), WriteFailure("c", "500"))),
             ("the next tick", relabelled()),
         ):
             yield title, [node_payload(tick, "a")["due"]["waits"]]

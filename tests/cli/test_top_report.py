@@ -48,8 +48,8 @@ def overview(**more: object) -> Overview:
     return replace(found, **more)
 
 
-def lines(found: Overview, **console: object) -> list[str]:
-    return shown(render, report(found), **console)
+def lines(found: Overview) -> list[str]:
+    return shown(render, report(found))
 
 
 def unmeasured() -> Overview:
@@ -60,13 +60,11 @@ def unmeasured() -> Overview:
 
 
 def test_tables_are_as_a_person_has_read_them() -> None:
-    bars = {"force_terminal": True, "width": 130, "color_system": None}
     nobody = ["Requests, limits and pods are not known: you may not list pods"]
     compare(
         "top",
         [
-            ("to a file", lines(overview())),
-            ("on a wide terminal", lines(overview(), **bars)),
+            ("with Prometheus", lines(overview())),
             ("requests alone", lines(unmeasured())),
             ("nodes alone", lines(replace(unmeasured(), pods=None, notes=nobody))),
         ],

@@ -10,8 +10,8 @@ from bench import RULES, Bench, patch_node
 from builders import rule
 from virtual_loop import VirtualLoop
 
-from dynsched.controller.apply import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 from dynsched.controller.evaluator import REEVALUATE
+from dynsched.controller.node_writer import CONFLICT_RETRIES, FAILURES_BEFORE_GIVING_UP
 from dynsched.core.evaluate import OLDER_STAYS
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
@@ -175,22 +175,6 @@ async def test_a_conflict_is_read_and_planned_again(labels, times, written, left
     assert bench.stored("a").labels == left
     assert len(bench.client.writes) == written
     assert (len(tick.writes.applied), tick.writes.failures) == (left.get("status") == "presure", ())
-
-
-async def test_reads_that_are_older_than_what_is_refused_are_told() -> None:
-    bench = Bench("a", "b")
-    observed = bench.stored("a")
-
-    async def read(name):
-        return observed  # from an API server, or a cache, that is behind
-
-    bench.client.read = read
-    bench.stop_watch()
-    bench.change("a", labels={"team": "theirs"})
-    tick = await bench.tick(cpu={"a": 91.0, "b": 91.0})
-    assert [patch.node for patch in tick.writes.applied] == ["b"]
-    assert tick.error.startswith("1 of 2 nodes ")
-    assert bench.stored("a").labels == {"team": "theirs"}
 
 
 async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
@@ -578,16 +562,6 @@ async def test_a_clock_that_is_set_between_two_ticks_makes_no_pod_older_or_young
     bench.now += REEVALUATE + step
     await bench.evaluator.reevaluate()
     assert ago == [REEVALUATE]
-
-
-async def test_a_replica_that_follows_does_not_dispute_marks_by_the_expected_load() -> None:
-    """It may have seen other moments than the leader."""
-    bench, _ = expected_bench()
-    bench.leadership.may_write = False
-    for _ in range(40):
-        await bench.tick(cpu={"a": 90.0, "b": 30.0})
-    assert bench.ticks[-1].planned
-    assert bench.ticks[-1].disputes == {}
 
 
 async def test_by_measured_values_nothing_is_decided_between_two_ticks() -> None:

@@ -59,24 +59,6 @@ def test_a_query_that_hangs_delays_the_first_tick_only(virtual: VirtualLoop) -> 
     assert [source.queried.count(rule) for rule in ("fast", "slow")] == [5, 2]
 
 
-def test_what_was_tried_is_not_queried_again_in_the_same_tick(virtual: VirtualLoop) -> None:
-    async def reload() -> list[tuple[float, str | None]]:
-        found: list[tuple[float, str | None]] = []
-        for _ in range(3):
-            assert found or await queries.refused((FAST, SLOW), 8.0) == {}
-            answers = await queries.ask((FAST, SLOW), 8.0)
-            found.append((asyncio.get_running_loop().time(), answers["slow"].error))
-            await asyncio.sleep(2.0)
-        await queries.close()
-        return found
-
-    queries = Queries({"prometheus": (source := Source(hangs=9.0))})
-    with asyncio.Runner(loop_factory=lambda: virtual) as runner:
-        found = runner.run(reload())
-    assert found == [(8.0, "the query has not been answered yet"), (10.0, None), (12.0, None)]
-    assert source.queried == ["fast", "slow", "fast", "slow", "fast"]
-
-
 def test_a_rule_that_has_no_answer_yet_has_failed(virtual: VirtualLoop) -> None:
     async def ask() -> QueryResult:
         queries = Queries({"prometheus": Source(hangs=60.0)})

@@ -104,6 +104,6 @@ async def test_tokens_over_plain_http_are_warned_of(tmp_path, caplog) -> None:
 
 async def test_an_address_that_is_taken_names_its_flag() -> None:
     async with serve() as server:
-        with pytest.raises(ListenError, match="or give another --extender-addr"):
+        with pytest.raises(ListenError, match="; give another --extender-addr"):
             async with serve(extender_addr=f"127.0.0.1:{server.port}"):
                 pass

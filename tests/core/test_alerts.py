@@ -1,5 +1,5 @@
 """Alert states as timelines, in the way of Prometheus's own tests of its rules: what the words of
-the rules mean. What holds whatever comes is in `tests/faults/test_stateful.py`.
+the rules mean; and what holds whatever is read.
 
 A timeline has one entry every 30 s: a value; ``_`` (the node is not in the answer); ``!`` (the
 query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). The states below it: ``.``

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from dynsched.core.disputes import DIFFERS, PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
+from dynsched.core.disputes import PUT_ON, TAKEN_OFF, TIMES, WITHIN, Disputes
 from dynsched.core.marks import Action, NodePatch
 from dynsched.core.nodes import Node
 
@@ -33,9 +33,7 @@ MARK, REPAIR, RELEASE = Action.MARK, Action.REPAIR, Action.RELEASE
 )
 def test_what_is_written_again_and_again_was_undone_by_somebody(written, found) -> None:
     disputes = Disputes()
-    told = [
-        disputes.leading(patches(action), NODES, 10.0 * at) for at, action in enumerate(written)
-    ]
+    told = [disputes.after(patches(action), NODES, 10.0 * at) for at, action in enumerate(written)]
     assert told[-1] == ({"a": found} if found else {})
     assert not any(told[:-2])
 
@@ -43,30 +41,13 @@ def test_what_is_written_again_and_again_was_undone_by_somebody(written, found) 
 def test_a_record_to_which_a_rule_is_added_is_no_dispute() -> None:
     disputes, body = Disputes(), {"metadata": {"annotations": {"dynsched.io/pressure": "{}"}}}
     for number in range(TIMES + 1):
-        assert disputes.leading([NodePatch("a", REPAIR, body, "because")], NODES, number) == {}
+        assert disputes.after([NodePatch("a", REPAIR, body, "because")], NODES, number) == {}
 
 
 def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:
     disputes = Disputes()
     for number in range(TIMES):
-        disputes.leading(patches(Action.MARK), NODES, number)
-    assert disputes.leading([], NODES, TIMES - 1 + WITHIN) == {"a": TAKEN_OFF}
-    assert disputes.leading([], NODES, TIMES + WITHIN) == {}
-    assert disputes.leading(patches(Action.MARK), NODES, TIMES + WITHIN) == {}
-
-
-def test_a_leader_that_leaves_undone_what_this_replica_would_do() -> None:
-    disputes = Disputes()
-    planned = patches(Action.MARK) + patches(Action.RELEASE, "b")
-    assert disputes.following(planned, "other", 0) == {}
-    assert disputes.following(planned, "other", DIFFERS - 1) == {}
-    found = disputes.following(planned, "other", DIFFERS)
-    assert found["a"].startswith("this replica would mark it, and other, who leads, does not")
-    assert found["b"].startswith("this replica would release it")
-    assert disputes.following(patches(Action.RELEASE, "b"), "other", DIFFERS + 1).keys() == {"b"}
-    assert disputes.following([], "other", DIFFERS + 2) == {}
-    for number in range(20):  # nobody who leads decides otherwise; a moment later is no dispute
-        action = Action.MARK if number % 2 else Action.RELEASE
-        assert disputes.following(patches(action), "other", number * DIFFERS / 2) == {}
-    for number in range(20):
-        assert disputes.following(patches(Action.MARK), None, number * DIFFERS) == {}
+        disputes.after(patches(Action.MARK), NODES, number)
+    assert disputes.after([], NODES, TIMES - 1 + WITHIN) == {"a": TAKEN_OFF}
+    assert disputes.after([], NODES, TIMES + WITHIN) == {}
+    assert disputes.after(patches(Action.MARK), NODES, TIMES + WITHIN) == {}

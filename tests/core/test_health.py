@@ -3,6 +3,7 @@ from builders import FAILED, NOON, answer, node, rule, rule_set
 
 from dynsched.core.alerts import AlertState
 from dynsched.core.evaluate import evaluate
+from dynsched.core.guard import WriteFailure
 from dynsched.core.health import (
     is_blind,
     rules_health,
@@ -11,11 +12,9 @@ from dynsched.core.health import (
     why_unhealthy,
     why_unsuccessful,
 )
-from dynsched.core.pace import WriteFailure
 from dynsched.core.samples import Quality, QueryResult, Sample
 from dynsched.core.tick import Tick
 from dynsched.rules.rule_set import RuleSet
-from dynsched.util.logs import trouble_kind
 
 NODES = {name: node(name) for name in ("n1", "n2", "n3")}
 GOOD = answer({"n1": 90.0, "n2": 50.0})
@@ -131,28 +130,3 @@ def test_why_a_tick_did_not_succeed(answers, failures, part) -> None:
     failed = [WriteFailure(f"n{number}", "403") for number in range(failures)]
     reason = why_unsuccessful(rule_set(rule("cpu"), rule("memory")), answers, failed, 5)
     assert (reason is None) if part is None else part in str(reason)
-
-
-@pytest.mark.parametrize(
-    ("same", "one", "other"),
-    [
-        (True, "no answer within 8s", "no answer within 7.9s"),
-        (True, "'10.0.0.7:9100': no node has this name", "'abc': no node has this name"),
-        (True, 'HTTP 500: "request id xyz"; look at it', 'HTTP 500: "request id abc"; look at it'),
-        (True, "the answer of 812 bytes is cut short", "the answer of 1024 bytes is cut short"),
-        (True, "no node 'a'", "no node 'a', 'b', 'c'"),
-        (
-            True,
-            "more than one node has the address 10.0.0.7: n1, n2",
-            "more than one node has the address fd00::7: n3, n4, n5",
-        ),
-        (True, "Prometheus's answer is 'a'", "Prometheus's answer is 'b'"),
-        (False, "HTTP 500 Internal Server Error", "HTTP 503 Service Unavailable"),
-        (False, "connection refused", "no answer within 8s"),
-        (False, "the query's result is empty", "'a': no node has this name or address"),
-        (False, "they differ in cluster", "they differ in cluster, job"),
-        (False, "Prometheus's answer isn't JSON", "Prometheus's answer isn't there"),
-    ],
-)
-def test_the_same_trouble_in_other_numbers_and_names(same: bool, one: str, other: str) -> None:
-    assert (trouble_kind(one) == trouble_kind(other)) is same

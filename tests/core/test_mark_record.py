@@ -40,7 +40,7 @@ def test_what_is_written_reads_back(mark: Mark) -> None:
     rules = unlimited(rule("cpu"), rule("处理器"), rule("disk"))
     text = write_record(mark, hot(rules, cpu=90, disk=10, 处理器=95))
     found = read_record(node(evidence=text))
-    fired = FiredRule("cpu", NOON, 90.0, 80.0), FiredRule("处理器", NOON, 95.0, 80.0)
+    fired = FiredRule("cpu", NOON), FiredRule("处理器", NOON)
     assert found == MarkRecord(mark.label, mark.taint, fired, since=NOON)
     assert "处理器" in text
     assert read_record(node()) is None
@@ -59,7 +59,7 @@ UNREADABLE = [
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
     assert read_record(node(evidence=text)) == NOTHING
-    odd = '{"rule":"odd","value":NaN,"threshold":1e999}'  # no other program reads these in JSON
+    odd = '{"rule":"odd","value":NaN,"since":7}'
     rest = f'"taint":"dynsched.io/a=b:PreferNoSchedule","rules":[{{"rule":"cpu"}},3,{odd}]'
     assert read_record(node(evidence=f'{{"label":7,{rest}}}')) == MarkRecord(
         None, TaintMark("dynsched.io/a", "b"), (FiredRule("cpu"), FiredRule("odd"))

@@ -12,7 +12,6 @@ from site_support import (
     RUNNING,
     Site,
     hot,
-    refuse_or_replace,
     restarts,
     until,
     without_a_writer,
@@ -110,12 +109,6 @@ def told(site: Site) -> list[str]:
     jobs = site.get("jobs", "-n", NAMESPACE, "-l", "app.kubernetes.io/name=dynsched-janitor")
     done = [each["metadata"]["name"] for each in jobs if each["status"].get("succeeded")]
     return [site.ours("logs", f"job/{name}") for name in done]
-
-
-def test_the_tests_refuse_to_begin_where_a_dynsched_is(one: Path, site: Site):
-    with pytest.raises(pytest.exit.Exception, match="there is a dynsched in this cluster"):
-        refuse_or_replace(site)
-    assert site.pods()
 
 
 def apply_rules(site: Site, folder: Path, text: str) -> None:

@@ -136,13 +136,6 @@ def test_a_person_with_the_role_of_the_component_kubectl_reads_which_node_and_wh
         assert hot in run(*asked, check=True).stdout
 
 
-def test_the_guardrail_refuses_all_but_the_mark(dynsched: Site, hot: str):
-    command = ("kubectl", f"--kubeconfig={dynsched.kubeconfig}", "label", "node", hot, "a=b")
-    done = run(*command, "--as=system:serviceaccount:dynsched:dynsched")
-    assert done.returncode == 1
-    assert "ValidatingAdmissionPolicy 'dynsched-guardrail'" in done.stderr
-
-
 def test_a_node_that_is_cool_again_is_released(dynsched: Site, hot: str):
     dynsched.kubectl("-n", SHOP, "delete", "deployment", "burn")
     seconds = until(f"{hot} is released", lambda: not dynsched.marked())

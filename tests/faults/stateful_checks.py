@@ -1,18 +1,15 @@
 """What must hold after every tick, and at the end, whatever the world did meanwhile."""
 
-import math
 from collections.abc import Mapping
 
 from stateful_model import (
     RECORD,
     conflict_on,
-    holds,
     is_eligible,
     marks_on,
     pool_of,
     pools_of,
     record_of,
-    rules_behind,
     texts_of,
     texts_on,
 )
@@ -20,31 +17,24 @@ from stateful_world import (
     MEDDLING,
     OUR_TEXTS,
     PASSING,
-    AlertSeen,
     Fault,
     Moment,
     World,
     foreign,
 )
 
-from dynsched.controller.apply import CONFLICT_RETRIES
-from dynsched.core.alerts import Alert, AlertState
+from dynsched.controller.node_writer import CONFLICT_RETRIES
 from dynsched.core.guard import count_of
 from dynsched.core.marks import Action, carried_parts, plan_prune
 from dynsched.core.nodes import Node
 from dynsched.rules.rule_set import RuleSet
 from dynsched_sim.apiserver.resources import NODES
 
-GRAIN = 0.001
-AlertKey = tuple[str, str, str]
-"""The rule, the node and its uid."""
-
 
 def check_tick(world: World, moment: Moment) -> None:
     """Everything that one tick can be held to."""
     check_foreign(world)
     _check_who_wrote(moment)
-    _check_alerts(moment)
     _check_each_write(moment)
     _check_cap(moment)
     _check_releases(moment)
@@ -61,59 +51,6 @@ def check_foreign(world: World) -> None:
         if entry.version not in world.checked:
             world.checked.add(entry.version)
             assert foreign(entry.decode()) == foreign(world.others[entry.name]), entry.name
-
-
-def _check_alerts(moment: Moment) -> None:
-    """A state changes by a good reading, or once nothing is known for longer than ``stale_after``:
-    in seconds that really passed, whatever the wall clock was set to meanwhile.
-    """
-    before, now = moment.replica.alerts, {}
-    for name, pressure in moment.evaluation.pressures.items():
-        read = [_check_alert(moment, alert, before, now) for alert in pressure.alerts]
-        node = moment.decided_on[name]
-        is_new = not any((rule.name, name, node.uid) in before for rule in moment.rule_set.rules)
-        if moment.replica.replays:  # what its past says counts
-            continue
-        if is_new and marks_on(node, moment.rule_set.mark) and read and not any(read):
-            assert pressure.hot, f"the mark on {name} is not taken over"
-    moment.replica.alerts, moment.replica.replays = now, False
-
-
-def _check_alert(
-    moment: Moment,
-    alert: Alert,
-    before: Mapping[AlertKey, AlertSeen],
-    now: dict[AlertKey, AlertSeen],
-) -> bool:
-    """Whether the tick had a good reading for it."""
-    rule, key = moment.rule_set.by_name[alert.rule], (alert.rule, alert.node, alert.uid)
-    old = before.get(key)
-    value, known = moment.read(rule, alert.node)
-    is_good = known is not None
-    known = max(known if is_good else -math.inf, old.known if old else -math.inf)
-    changed = old is None or alert.state is not old.state
-    since = (moment.lived if old else -math.inf) if changed else old.since
-    now[key] = AlertSeen(alert.state, since, known)
-    if is_good:
-        if rule.breached(value) and rule.hold_duration == 0:
-            assert alert.firing, alert
-        if not holds(rule, value) and rule.keep_firing_for == 0:
-            assert not alert.firing, alert
-    if old is None or not changed:
-        return is_good
-    if not is_good:
-        assert alert.state is AlertState.INACTIVE, alert
-        assert moment.lived - old.known > rule.stale_after, alert
-        assert old.state is AlertState.PENDING or rule.on_stale == "release", alert
-    elif alert.firing:
-        assert rule.breached(value), alert
-        lasted = moment.lived - old.since if old.state is AlertState.PENDING else 0.0
-        assert lasted >= rule.hold_duration - GRAIN, alert
-    elif old.state is AlertState.FIRING:
-        assert not holds(rule, value), alert
-    else:
-        assert rule.breached(value) is (alert.state is AlertState.PENDING), alert
-    return is_good
 
 
 def _check_who_wrote(moment: Moment) -> None:
@@ -248,31 +185,6 @@ def _check_marks(moment: Moment) -> None:
         else:  # an older mark stays as it is until its release
             assert marks_on(moment.before[name], mark), name
             assert "release delayed" in moment.evaluation.decision.limited[name]
-
-
-def check_remembered(world: World, moment: Moment, interval: float) -> None:
-    """The first tick of a process that replayed its past: what was kept, is kept; what was over
-    ``for``, fires.
-    """
-    rule_set, now = moment.rule_set, moment.lived
-    window = max(max(rule.hold_duration, rule.keep_firing_for) for rule in rule_set.rules)
-    if not window:
-        return
-    moments = [now - number * interval for number in range(1, int(window / interval) + 2)]
-    for rule in rule_set.rules:
-        is_known = world.modes.get(rule.name) not in ("failed", "raises")
-        past = [world.values(rule, moment) for moment in moments]
-        for name, alerts in moment.evaluation.alerts.items():
-            node = moment.decided_on[name]
-            values = [values.get(name, math.nan) for values in past if is_known]
-            known = [value for value in values if math.isfinite(value)]
-            complete = len(known) == len(values) > 0
-            is_marked = marks_on(node, rule_set.mark) and rule.name in rules_behind(node, rule_set)
-            value, read = moment.read(rule, name)
-            seen = known if read is None else [*known, value]
-            kept = is_marked and (complete or not known) and all(holds(rule, each) for each in seen)
-            over = complete and read is not None and all(map(rule.breached, seen))
-            assert alerts[rule.name].firing or not (kept or over), f"{rule.name} on {name}"
 
 
 def check_rest(world: World, moment: Moment) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dynsched.core.nodes import Node
 from dynsched.rules.labels import Mark
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import RuleSet
 from dynsched.rules.sections import GuardRules
 
 RECORD = "dynsched.io/pressure"
@@ -105,19 +105,3 @@ def pools_of(nodes: Iterable[Node], rule_set: RuleSet) -> dict[str, set[str]]:
 
 def pool_of(node: Node, guard: GuardRules) -> str:
     return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
-
-
-def holds(rule: Rule, value: float) -> bool:
-    """Whether an alert that fires goes on at this value."""
-    if value == rule.clear_threshold:
-        return rule.op in (">=", "<=")
-    return (value > rule.clear_threshold) is (rule.op in (">", ">="))
-
-
-def rules_behind(node: Node, rule_set: RuleSet) -> set[str]:
-    """The rules that a mark which is found stands for: those of the record, or else all."""
-    known = {rule.name for rule in rule_set.rules}
-    said = record_of(node).get("rules")
-    entries = said if isinstance(said, list) else []
-    named = {entry.get("rule") for entry in entries if isinstance(entry, dict)}
-    return known & named or known

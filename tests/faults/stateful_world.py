@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from bench import FakeEvents, FakeLeadership, FakeRulesFile, patch_node
 from stateful_model import RECORD, label_text, taint_text, texts_on
@@ -26,7 +25,6 @@ from virtual_loop import VirtualLoop
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter
-from dynsched.core.alerts import AlertState
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.marks import NodePatch
 from dynsched.core.nodes import Node
@@ -280,14 +278,12 @@ def _node(entry: Entry) -> Node:
 
 
 class Source:
-    """Where samples and their past come from; ``served`` is what the last tick got."""
+    """Where samples and their past come from."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self.served: dict[str, dict[str, Answered] | None] = {}
 
     async def query(self, rule: Rule) -> QueryResult:
-        self.served[rule.name] = None
         mode = self._world.modes.get(rule.name, "ok")
         if mode == "raises":
             raise RuntimeError("a bug in a source")
@@ -301,7 +297,6 @@ class Source:
             values = {name: value for name, value in values.items() if name in NAMES[::2]}
         if mode == "empty":
             values = {}
-        self.served[rule.name] = {name: Answered(value, age) for name, value in values.items()}
         at = self._world.wall() - age
         samples = [Sample(_labels(name), value, at) for name, value in values.items()]
         if mode == "strange":
@@ -327,24 +322,6 @@ def _labels(name: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What a source said of one node: a value, and how old it was."""
-
-    value: float
-    age: float
-
-
-class AlertSeen(NamedTuple):
-    """An alert after a tick, with the time at which its state began, and that of its last good
-    reading, in seconds that really passed.
-    """
-
-    state: AlertState
-    since: float
-    known: float
-
-
-@dataclass(frozen=True)
 class Moment:
     """One tick of one replica, and all that was there before and after."""
 
@@ -358,8 +335,6 @@ class Moment:
     tick: Tick
     posted: Sequence[tuple[str, str]]
     """Events: node and reason."""
-    lived: float
-    served: Mapping[str, Mapping[str, Answered] | None]
 
     @property
     def rule_set(self) -> RuleSet:
@@ -371,13 +346,6 @@ class Moment:
 
     def is_hot(self, name: str) -> bool:
         return name in self.evaluation.hot
-
-    def read(self, rule: Rule, node: str) -> tuple[float, float | None]:
-        """The value of a good reading and when it was taken; None where there was none."""
-        found = (self.served.get(rule.name) or {}).get(node)
-        if found is None or not math.isfinite(found.value) or found.age > rule.stale_after:
-            return math.nan, None
-        return found.value, self.lived - max(0.0, found.age)
 
     @property
     def wrote_freely(self) -> bool:
@@ -409,8 +377,6 @@ class Replica:
         self.rules_file = FakeRulesFile(world.rule_set)
         self.leadership = leadership or FakeLeadership(False, None, steps_down=False)
         self.events = FakeEvents()
-        self.alerts: dict[tuple[str, str, str], AlertSeen] = {}
-        self.replays = False
         kind = DryRunCluster if dry_run else NodeCluster
         self.cluster = kind(cast("KubeClient", self.api), self.watch.store)
         self._world = world
@@ -427,17 +393,12 @@ class Replica:
             monotonic=lambda: world.lived,
         )
 
-    async def restore(self, interval: float) -> None:
-        await self.evaluator.restore(interval)
-        self.replays = True
-
     async def tick(self) -> Moment:
         self.api.forget()
         fresh, before = self.watch.is_fresh, self._world.all_stored()
         nodes = self.cluster.nodes()
         may_write = self.leadership.may_write
-        lived = self._world.lived
-        tick = await self.evaluator.tick(lived)
+        tick = await self.evaluator.tick(self._world.lived)
         assert tick is not None
         posted = [(node, reason) for node, reason, *_ in self.events.posted]
         self.events.posted.clear()
@@ -451,8 +412,6 @@ class Replica:
             decided_on=nodes,
             tick=tick,
             posted=posted,
-            lived=lived,
-            served=dict(self.source.served),
         )
 
 

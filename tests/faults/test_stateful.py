@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from stateful_checks import check_prune, check_remembered, check_rest, check_tick
+from stateful_checks import check_prune, check_rest, check_tick
 from stateful_model import CONTROL_PLANE, IGNORE, RECORD
 from stateful_world import INTERVAL, NAMES, Fault, Moment, Replica, World
 from virtual_loop import VirtualLoop
@@ -65,8 +65,8 @@ def rules_bodies(draw: st.DrawFn) -> str:
                 "clear_threshold": 100 - clear if low else clear,
                 "for": draw(st.sampled_from(["0s", "0s", "20s", "1m"])),
                 "keep_firing_for": draw(st.sampled_from(["0s", "0s", "30s"])),
-                "on_stale": draw(st.sampled_from([None, None, "hold"])),
-                "stale_after": draw(st.sampled_from([None, "33s"])),
+                **draw(st.sampled_from([{}, {}, {"on_stale": "hold"}])),
+                **draw(st.sampled_from([{}, {"stale_after": "33s"}])),
             }
         )
     return json.dumps(
@@ -211,10 +211,6 @@ class Histories(RuleBasedStateMachine):
         self.of(0).api.faults.extend(faults)
         self.go_on(then)
 
-    @step(which=st.sampled_from(RULE_NAMES), value=VALUES)
-    def all_are_alike(self, which: str, value: float | None) -> None:
-        self.here.load(which, dict.fromkeys(NAMES, value))
-
     @rule(
         which=st.sampled_from([*RULE_NAMES, None]),
         mode=MODES,
@@ -288,13 +284,9 @@ class Histories(RuleBasedStateMachine):
         for key in (IGNORE, CONTROL_PLANE):
             self.here.somebody.labels(name, key, None)
 
-    @step(number=st.integers(0, 1), faults=st.lists(st.sampled_from(Fault), min_size=1, max_size=8))
-    def writes_will_fail(self, number: int, faults: list[Fault]) -> None:
-        self.of(number).api.faults.extend(faults)
-
-    @step(number=st.integers(0, 1), times=st.integers(1, 12), fault=st.sampled_from(Fault))
-    def the_same_fault_again_and_again(self, number: int, times: int, fault: Fault) -> None:
-        self.of(number).api.faults.extend([fault] * times)
+    @step(number=st.integers(0, 1), faults=FAULTS, times=st.sampled_from([1, 1, 12]))
+    def writes_will_fail(self, number: int, faults: list[Fault], times: int) -> None:
+        self.of(number).api.faults.extend(faults * times)
 
     @rule(then=st.integers(1, 3))
     def the_api_server_is_away(self, then: int) -> None:
@@ -335,8 +327,7 @@ class Histories(RuleBasedStateMachine):
         world.loop.now += 5.0
         replica = world.restart(number % len(world.replicas), dry_run=dry_run)
         if interval is not None:
-            world.run(replica.restore(interval))
-            check_remembered(world, world.run(self.tick(replica)), interval)
+            world.run(replica.evaluator.restore(interval))
 
     @step(rules=rules_bodies(), faults=FAULTS)
     def rules_change(self, rules: str, faults: list[Fault]) -> None:

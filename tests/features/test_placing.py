@@ -20,7 +20,7 @@ def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dic
     samples = [sample for found in answers.values() for sample in found.samples]
     nodes = {name: node(name) for name in ("other", *(one.labels["node"] for one in samples))}
     found = evaluate(rules, answers, nodes, None, NOON)
-    return placing_loads(found, weighted_profile(rules, scheduler))
+    return dict(placing_loads(found, weighted_profile(rules, scheduler)).loads)
 
 
 def profile(**score: float) -> Body:
@@ -80,13 +80,13 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     rules = rule_set(rule(threshold=80, keep_firing_for="2m"))
     nodes, by_cpu = named("a", "b"), weighted_profile(rules, "")
     hot = evaluate(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, None, NOON)
-    assert placing_loads(hot, by_cpu) == {"a": FIRING + 950, "b": 200}
+    assert placing_loads(hot, by_cpu).loads == {"a": FIRING + 950, "b": 200}
     later = {"cpu": answer({"a": value, "b": 40}, at=NOON + 10)}
     found = evaluate(rules, later, nodes, hot, NOON + 10)
     expected = ExpectedLoad(added={"a": Added(0.0, ended), "b": Added(0.0, 0.0, margin=12.0)})
     found = replace(found, expected={"cpu": expected})
     assert found.pressures["a"].hot
-    assert placing_loads(found, by_cpu) == {"a": load, "b": 400 + 120}
+    assert placing_loads(found, by_cpu).loads == {"a": load, "b": 400 + 120}
 
 
 def test_the_next_pod_leaves_a_larger_node_cooler() -> None:
@@ -94,5 +94,5 @@ def test_the_next_pod_leaves_a_larger_node_cooler() -> None:
     found = evaluate(rules, {"cpu": answer(dict.fromkeys(nodes, 40))}, nodes, None, NOON)
     expected = ExpectedLoad(next_pod={"large": 2.5, "small": 10.0}, least_next=2.5)
     found, by_cpu = replace(found, expected={"cpu": expected}), weighted_profile(rules, "")
-    assert placing_loads(found, by_cpu) == {"large": 400, "small": 475}
+    assert placing_loads(found, by_cpu).loads == {"large": 400, "small": 475}
     assert next_pod_loads(found, by_cpu) == {"large": 25, "small": 100}

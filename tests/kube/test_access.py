@@ -111,7 +111,7 @@ async def test_all_that_is_known_of_the_user_is_asked_about_and_who_is_denied_ma
 async def test_without_the_right_to_ask_it_says_what_to_apply(cluster, tmp_path) -> None:
     may_not = {("create", each) for each in ("tokenreviews", "subjectaccessreviews")}
     remedy = (
-        "kubectl apply -f manifests/components/web-auth/rbac.yaml"
+        "or with that of the component that needs it"
         if isinstance(cluster, SimCluster)  # where it is the service account; else a person
         else "bind a ClusterRole with it to stranger"
     )

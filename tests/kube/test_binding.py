@@ -1,8 +1,7 @@
 """`/bind` under conflict: a pod is bound once, where it was last asked for, or the scheduler hears
-why not. On the simulator and on a real API server; with a scheduler: `test_extender_bind.py`."""
+why not. On the simulator and on a real API server; with a scheduler: `test_scheduling.py`."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -20,15 +19,12 @@ from dynsched.kube.binder import Binder
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.web.app import make_app
 from dynsched.web.server import Address, WebServer
-from dynsched_sim.examples import make_node
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 
 
-def binder(
-    cluster: Cluster, is_known: Callable[[str], bool] = lambda _: True
-) -> AbstractAsyncContextManager[Binder]:
-    return api_of(cluster.kubeconfig, Binder, is_known)
+def binder(cluster: Cluster) -> AbstractAsyncContextManager[Binder]:
+    return api_of(cluster.kubeconfig, Binder)
 
 
 async def waiting(cluster: Cluster, name: str = "p") -> dict[str, Any]:
@@ -93,17 +89,6 @@ async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> N
         with pytest.raises(ConflictError, match="is being deleted"):
             await bind.bind(namespace="default", pod="leaving", uid=uid, node="a")
         await cluster.patch(f"{PODS}/leaving", {"metadata": {"finalizers": None}})
-
-
-async def test_a_node_that_the_watch_does_not_know_is_asked_for(cluster: Cluster) -> None:
-    await cluster.create_node(make_node("new", 0))
-    async with binder(cluster, is_known=lambda _: False) as bind:
-        asked = await waiting(cluster)
-        with pytest.raises(NotFoundError, match="node old: it is gone"):
-            await bind.bind(**asked, node="old")
-        assert await bindings(cluster) == []
-        await bind.bind(**asked, node="new")
-    assert await node_of(cluster) == "new"
 
 
 async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: SimCluster) -> None:

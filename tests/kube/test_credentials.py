@@ -195,16 +195,6 @@ async def test_a_refused_token_is_read_again(tmp_path, connect) -> None:
         assert await client.list_nodes() == {}
 
 
-async def test_a_token_file_is_read_again_although_there_is_a_token(tmp_path) -> None:
-    (tmp_path / "token").write_text("first\n")
-    user = {"tokenFile": "token", "token": "of-old"}
-    found = await load_config(kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user))
-    assert found.headers == (("Authorization", "Bearer first"),)
-    assert found.refresh_at is not None
-    (tmp_path / "token").write_text("second\n")
-    assert (await found.reload()).headers == (("Authorization", "Bearer second"),)
-
-
 async def test_an_exec_plugin_runs_once_for_all_clients(tmp_path, connect) -> None:
     """At the start, after its expiry, and after a 401; also where a call ends before the plugin."""
     async with SimCluster(tmp_path, token="first-secret") as sim:

@@ -12,7 +12,6 @@ from dynsched.kube.election import (
     MAX_DURATION,
     LeaseTimes,
     held_by,
-    is_released,
     read_lease,
     renewed_at,
 )
@@ -57,18 +56,15 @@ def test_a_held_one_is_free_when_its_duration_is_over_since_it_was_seen(spec, he
     assert seen(body(**spec), least=400.0).duration == 400.0  # our own
 
 
-ODD = [
-    None, "a string", [], {}, {"holderIdentity": None}, {"holderIdentity": ""},
-    {"holderIdentity": "", "leaseDurationSeconds": 15},
-    {"holderIdentity": "x", "leaseDurationSeconds": True},
-    *({"holderIdentity": "x", "leaseDurationSeconds": odd} for odd in (None, "1", 0, -5, 1.5)),
-    {"holderIdentity": ["x"], "leaseDurationSeconds": 1, "leaseTransitions": "many"},
-    {"holder": "a later schema", "duration": "PT15S"},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("spec", ODD, ids=str)
-def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec) -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *(None, {}, {"holderIdentity": "x"}, {"holderIdentity": "x", "leaseDurationSeconds": 1}),
+        {"holderIdentity": "", "leaseDurationSeconds": 15},
+    ],
+    ids=str,
+)
+def test_an_edited_one_is_held_for_a_whole_duration_and_can_be_taken_then(spec) -> None:
     lease = seen({"metadata": {"resourceVersion": "7"}, "spec": spec})
     assert not lease.released
     assert not lease.is_free(115.0)
@@ -76,9 +72,6 @@ def test_odd_content_is_held_for_a_whole_duration_and_can_be_taken_then(spec) ->
     taken = held_by("me", lease, TIMES, WALL)
     assert (taken["holderIdentity"], taken["leaseTransitions"]) == ("me", 1)
     assert renewed_at({"spec": spec}) is None
-    assert not is_released({"spec": spec} if not isinstance(spec, dict) else {})
-    for odd in ({}, {"metadata": None}, {"metadata": []}, {"metadata": {}}):
-        assert seen({**odd, "spec": spec}).resource_version == ""
 
 
 @pytest.mark.parametrize(

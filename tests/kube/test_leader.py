@@ -157,11 +157,11 @@ async def test_one_that_stops_lets_the_other_in_at_once_and_each_tells_once(
 
 async def test_a_pods_next_process_takes_its_own_lease_over_at_once(cluster, race) -> None:
     """And another pod that looks on goes on waiting."""
-    await race.leader("pod_uid", of_pod=True)
-    other = await race.start("other_uid", of_pod=True)
+    await race.leader("pod_uid")
+    other = await race.start("other_uid")
     before = await spec_of(cluster)
 
-    again = await race.leader("pod_uid", of_pod=True)  # the clock was not moved
+    again = await race.leader("pod_uid")  # the clock was not moved
     await race.pass_by(TIMES.duration, again, other)
     assert writers(again, other) == [True, False]
     after = await spec_of(cluster)
@@ -220,23 +220,6 @@ async def looks_well(elector: Elector) -> None:
         return elector.error is None
 
     await until(is_well, "the API server answers")
-
-
-async def test_one_that_led_before_the_backup_does_not_lead_at_once_by_its_name(
-    cluster: Cluster, race: Race
-) -> None:
-    first = await race.leader()
-    backup = await cluster.back_up()
-    await leave(first)
-    second = await race.leader("second")
-    await first.attempt()
-
-    await cluster.restore(backup)
-    assert (await spec_of(cluster))["holderIdentity"] == "first"
-    for elector in (second, first):
-        await looks_well(elector)
-    assert writers(first, second) == [False, False]
-    await one_leads_after_the_duration(race, first, second)
 
 
 async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> None:

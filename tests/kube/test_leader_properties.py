@@ -99,23 +99,17 @@ class Network:
 
 
 class Replica:
-    """An elector with a clock of its own, from start to kill. ``ticks``: its wall clock goes on."""
+    """An elector with a clock of its own, from start to kill."""
 
     def __init__(
-        self,
-        name: str,
-        server: Server,
-        rate: float,
-        delays: Sequence[tuple[float, float]],
-        *,
-        ticks: bool = False,
+        self, name: str, server: Server, rate: float, delays: Sequence[tuple[float, float]]
     ) -> None:
         now = asyncio.get_running_loop().time
         self.name, self.rate = name, rate
         self.last_write_ends = -1.0
         self._network: Any = Network(server, cycle(delays))
         self._clock: Callable[[], float] = lambda: 1000.0 * len(name) + rate * now()
-        self._wall: Callable[[], float] = now if ticks else lambda: 0.0
+        self._wall = now
         self.start()
 
     def start(self) -> None:
@@ -127,22 +121,7 @@ class Replica:
             clock=self._clock,
             wall=self._wall,
         )
-        self.stand()
-
-    @property
-    def may_write(self) -> bool:
-        return self.elector.may_write and not self._stop.is_set()
-
-    async def resign(self) -> None:
-        """It ends its writes, and lets go of the Lease."""
-        self.last_write_ends = min(self.last_write_ends, asyncio.get_running_loop().time())
-        self._stop.set()
-        await self._running
-
-    def stand(self) -> None:
-        """It takes part in the election, with what it knows."""
-        self._stop = asyncio.Event()
-        self._running = asyncio.create_task(self.elector.run(self._stop))
+        self._running = asyncio.create_task(self.elector.run(asyncio.Event()))
 
     async def kill(self) -> None:
         """Its last calls may still be under way."""
@@ -160,7 +139,7 @@ class Witness:
     async def watch(self, until: float) -> None:
         while (now := asyncio.get_running_loop().time()) < until:
             for writer in self.replicas:
-                if writer.may_write:
+                if writer.elector.may_write:
                     self._writes(writer, now)
             await asyncio.sleep(SAMPLE)
 
@@ -265,43 +244,6 @@ async def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
             server.write(lease)
     await watching
     assert any(replica.elector.may_write for replica in witness.replicas)
-
-
-@steady(40)
-@given(
-    RATE,
-    RATE,
-    st.lists(PROMPT, min_size=1, max_size=8),
-    st.lists(st.floats(0.1, 30), min_size=1, max_size=6),
-    st.tuples(st.integers(0, 60), st.integers(0, 60)),
-)
-@in_virtual_time
-async def test_never_two_writers_when_an_older_lease_is_put_back(
-    rate_a, rate_b, delays, pauses, restore
-) -> None:
-    """A restore of etcd: an earlier Lease, and versions that are given a second time."""
-    when, which = restore
-
-    server = Server()
-    a = Replica("a", server, rate_a, delays, ticks=True)
-    b = Replica("bb", server, rate_b, delays[::-1], ticks=True)
-    witness = Witness(a, b)
-    watching = asyncio.create_task(witness.watch(6.0 + sum(pauses) + 60.0))
-    await asyncio.sleep(6)  # both have seen it
-    backups = [server.store.back_up()]
-    for index, pause in enumerate(pauses):
-        await asyncio.sleep(pause)
-        if index == when % len(pauses) and not server.is_new:
-            server.store.restore(backups[which % len(backups)])
-        else:
-            for replica in (a, b):
-                if replica.may_write:
-                    await replica.resign()
-                    replica.stand()
-        backups.append(server.store.back_up())
-    await watching
-    assert any(replica.elector.may_write for replica in witness.replicas)
-    event(f"{len(witness.wrote)} reigns")
 
 
 @steady(40)

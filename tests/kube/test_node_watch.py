@@ -251,17 +251,6 @@ async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
     assert all(r.name.startswith("dynsched") for r in caplog.records if r.levelno > logging.INFO)
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_watch_that_is_refused_for_a_while(sim, nodes, status) -> None:
-    async with watching(sim.kubeconfig) as running:
-        await running.follows(sim)
-        fault = sim.server.faults.answer(status, verb="watch", times=2)
-        assert sim.server.drop_watches("cut") == 1
-        await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": "blue"}}})
-        await running.until(lambda: running.label("worker-1", "pool") == "blue")
-        assert fault.hits == 2
-
-
 async def test_kopf_is_started_again_when_it_gives_up(sim, nodes) -> None:
     """And where the watch is forbidden meanwhile, the process ends."""
     async with watching(sim.kubeconfig, relist=0.5) as running:

@@ -49,7 +49,7 @@ async def watching(
 ) -> AsyncIterator[tuple[RecentPods, PodWatch]]:
     bound, stop = RecentPods(), asyncio.Event()
     async with api_of(cluster.kubeconfig) as api:
-        watch = PodWatch(api, bound, wants_requests=lambda: True, clock=clock)
+        watch = PodWatch(api, bound, clock=clock)
         task = asyncio.create_task(watch.run(stop))
         try:
             yield bound, watch
@@ -184,29 +184,8 @@ async def test_after_a_long_gap_it_begins_anew_with_a_list(sim, gap, is_listed) 
         await sim.server.up()
         # Though nothing has happened yet.
         await reached(lambda: (sim.server.open_watches, watch.running, watch.error), (1, 1, None))
-        lists = [read.query for read in sim.server.requests.reads("pods") if read.verb == "list"]
-        assert any(query["limit"] != "1" for query in lists) is is_listed
-
-
-async def test_after_a_restore_it_sees_again_what_is_bound(cluster: Cluster) -> None:
-    """The place that it knows is yet to come again: from there it would be told nothing."""
-    backup = await cluster.back_up()
-    async with watching(cluster) as (bound, watch):
-        await started(cluster, bound)
-        for number in range(100):
-            await create(cluster, pod(f"before-{number}", "a", cpu="1"))
-        await seen(bound, a=PodRequestTotals(100, 100.0, 100 * MIN_MEMORY))
-
-        await cluster.restore(backup)
-        assert (await cluster.get(PODS)).ok["items"] == []
-        for number in range(50):  # too few to reach the versions of before
-            await create(cluster, pod(f"after-{number}", "b", cpu="1"))
-            await asyncio.sleep(0.05 * number)
-            if "b" in sums(bound, time.monotonic()):
-                break
-        else:
-            pytest.fail("what is bound is not seen any more")
-        assert watch.error is None
+        lists = [read for read in sim.server.requests.reads("pods") if read.verb == "list"]
+        assert bool(lists) is is_listed
 
 
 async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplog) -> None:

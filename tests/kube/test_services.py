@@ -87,7 +87,7 @@ async def test_a_port_for_tls_is_asked_by_tls_whoever_signed_the_certificate(
             assert found.proxied == "https:dynsched:9000"
             assert (await ask_service(api, found, "/nodes")).status == 200
         async with service(cluster, pages.url, port="http"):
-            with pytest.raises(ClusterError, match="if it serves HTTPS, name the port https"):
+            with pytest.raises(ClusterError, match="whether a port for HTTPS is named https"):
                 await ask_service(api, await find_service(api, None), "/nodes")
 
 

@@ -20,7 +20,6 @@ from descheduler_support import (
     Verdicts,
     install,
     need_descheduler,
-    uninstall,
 )
 from envtest import Envtest
 from manifest_support import Doc, Kubectl
@@ -49,9 +48,8 @@ HOT, UNSURE, COOL = 1.0, 0.5, 0.0
 def token(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     need_descheduler()
     folder = tmp_path_factory.mktemp("descheduler")
-    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    yield install(kubectl)
-    uninstall(kubectl, folder)
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as kubectl:
+        yield install(kubectl)
 
 
 @dataclass
@@ -208,19 +206,3 @@ async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_us
             await asyncio.to_thread(prometheus.wait_for, "dynsched_node_verdict", 12)
             run = await asyncio.to_thread(scene.descheduler.cycle, prometheus.url, args=BY_LOAD)
     assert sorted(places[name] for name in run.evicted) == ["n0", "n1"]
-
-
-async def test_a_disruption_budget_holds(scene: Scene) -> None:
-    await scene.set(HOT, COOL, COOL)
-    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    spec = {"minAvailable": "100%", "selector": {"matchLabels": {"app": "app"}}}
-    _ = (await scene.cluster.post(path, {"metadata": {"name": "all"}, "spec": spec})).ok
-    # As its controller would: until then the API server asks for patience.
-    counted = {"observedGeneration": 1, "currentHealthy": 6, "desiredHealthy": 6}
-    counted |= {"expectedPods": 6, "disruptionsAllowed": 0}
-    _ = (await scene.cluster.patch(f"{path}/all/status", {"status": counted})).ok
-    try:
-        assert await scene.cycle() == {}
-        assert "Error evicting pod" in scene.log
-    finally:
-        await scene.cluster.delete(f"{path}/all")

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from cluster import JSON_PATCH, MERGE, NODES, STRATEGIC, Answer, EnvtestCluster
 from envtest import Envtest
-from manifest_support import COMPONENTS, OVERLAYS, Doc, Kubectl
+from manifest_support import OVERLAYS, Doc, Kubectl
 from operator_support import until, write_rules
 from programs import run
 from replica_support import is_marked, replica
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.slow
 ACCOUNT = "system:serviceaccount:dynsched:dynsched"
 JANITOR = "system:serviceaccount:dynsched:dynsched-janitor"
 OTHERS = ("system:serviceaccount:dynsched:another", "system:serviceaccount:other:dynsched", "ann")
-POLICY = COMPONENTS / "guardrail/policy.yaml"
 DENIED = "ValidatingAdmissionPolicy 'dynsched-guardrail' with binding 'dynsched-guardrail' denied"
 APPLY = "application/apply-patch+yaml"
 
@@ -160,14 +158,10 @@ WIDE = [
 @pytest.fixture(scope="module")
 def policy(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     folder = tmp_path_factory.mktemp("guardrail")
-    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    wide = folder / "wide.yaml"
-    wide.write_text(yaml.safe_dump_all(WIDE))
-    kubectl("apply", "-k", OVERLAYS / "guardrail")
-    kubectl("apply", "-f", wide)
-    yield kubectl
-    kubectl("delete", "-f", wide)
-    kubectl("delete", "-f", COMPONENTS / "guardrail/binding.yaml", "-f", POLICY)
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as kubectl:
+        kubectl.apply("-k", OVERLAYS / "guardrail")
+        kubectl.apply(docs=WIDE)
+        yield kubectl
 
 
 @pytest.fixture

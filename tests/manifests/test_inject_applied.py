@@ -7,13 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from api_support import api_of
 from cluster import Answer, EnvtestCluster
 from envtest import Envtest
-from manifest_support import COMPONENTS, Doc, Kubectl
+from manifest_support import COMPONENTS, Doc, Kubectl, make_namespace
 from operator_support import until
-from programs import run
 
 from dynsched.rules.labels import parse_label
 from dynsched.tools.policies import affinity_problems
@@ -21,7 +19,7 @@ from dynsched_sim.apiserver.objects import merge_patch
 
 pytestmark = pytest.mark.slow
 
-ASKING, OTHER, OWN_LABEL = "inject-asking", "inject-other", "inject-own-label"
+ASKING, OTHER = "inject-asking", "inject-other"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 KEY = "dynsched.io/avoid-pressure"
@@ -115,21 +113,10 @@ LEFT_ALONE = [
 @pytest.fixture(scope="module")
 def policy(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     folder = tmp_path_factory.mktemp("inject")
-    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    served = ("explain", "--api-version", "admissionregistration.k8s.io/v1")
-    admin = f"--kubeconfig={folder / 'kubeconfig'}"
-    if not run("kubectl", admin, *served, "mutatingadmissionpolicy").stdout:
-        pytest.skip("the API server has no MutatingAdmissionPolicy in v1: it is older than 1.36")
-    path = folder / "namespaces.yaml"
-    path.write_text(yaml.safe_dump_all(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {KEY: asks}}}
-        for name, asks in ((ASKING, "true"), (OTHER, "false"), (OWN_LABEL, "true"))
-    ))  # fmt: skip
-    kubectl("apply", "-f", path)
-    kubectl("apply", "-k", COMPONENTS / "inject")
-    yield kubectl
-    kubectl("delete", "--ignore-not-found", "-f", COMPONENTS / "inject/policy.yaml")
-    kubectl("delete", "--wait=false", "-f", path)
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as kubectl:
+        kubectl.apply(docs=[make_namespace(ASKING, **{KEY: "true"}), make_namespace(OTHER)])
+        kubectl.apply("-k", COMPONENTS / "inject")
+        yield kubectl
 
 
 @pytest.fixture

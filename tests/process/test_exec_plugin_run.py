@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from api_support import ExecPlugin
 from cluster import SimCluster
-from operator_support import dynsched, until, write_rules
+from operator_support import until
 from replica_support import leads, replica, rules, some_ticks, until_status
 
 from dynsched_sim.examples import make_node
@@ -38,14 +38,3 @@ async def test_the_plugin_runs_once_at_the_start_and_once_for_each_renewal(
             await some_ticks(operator)
             assert len(plugin.runs) == 3
             assert await operator.stop() == 0, operator.log
-
-
-async def test_a_command_runs_it_once(prometheus, tmp_path) -> None:
-    """`doctor` is several clients, and `nodes` looks at the nodes when no dynsched is running."""
-    async with SimCluster(tmp_path, token="secret") as sim:
-        await sim.create_node(make_node("a", 0))
-        plugin = ExecPlugin(tmp_path, sim, lasts=3600)
-        of_rules = ("-r", str(write_rules(tmp_path, RULES)), "--prom", prometheus.url)
-        for count, words in enumerate((("doctor", *of_rules), ("plan", *of_rules), ("nodes",)), 1):
-            _, told = await dynsched(*words, "--kubeconfig", str(plugin.kubeconfig))
-            assert len(plugin.runs) == count, told

@@ -113,17 +113,6 @@ async def test_without_rules_it_runs_and_marks_nothing_until_there_are_some(
         assert await operator.stop() == 0
 
 
-async def test_where_nothing_was_kept_one_bad_query_stops_no_other_rule(pod) -> None:
-    good, bad = rules()["rules"][0], {"name": "bad", "expr": "load(", "threshold": 1}
-    write_rules(pod.folder, {**rules(), "rules": [good, bad]})
-    pod.prometheus.failing["load("] = 400
-    async with pod() as operator:
-        await pod.until_marked("a")
-        (failed,) = (await operator.nodes())["failed_rules"].items()
-        assert (failed[0], "HTTP 400" in failed[1]) == ("bad", True)
-        assert await operator.stop() == 0
-
-
 async def test_rules_whose_queries_have_not_passed_replace_none_that_are_kept(pod) -> None:
     good = write_rules(pod.folder, rules()).read_text()
     async with pod() as operator:
@@ -184,26 +173,4 @@ async def test_without_the_right_to_keep_rules_all_else_goes_on(sim, prometheus,
         sim.server.forbidden = set()  # as those of an API server that has just started
         await until_status(operator, lambda found: found["ok"])
         assert await is_marked(sim, "a")
-        assert await operator.stop() == 0
-
-
-async def test_a_query_that_is_refused_ends_nothing_while_the_kept_rules_are_not_known(
-    sim, prometheus, tmp_path
-) -> None:
-    """What reads the rules in force had none meanwhile: an AssertionError of the watch of pods."""
-    pod = Pod(sim, prometheus, tmp_path)
-    await sim.create_nodes("a", "b")
-    prometheus.set(load={"a": HOT, "b": COOL})
-    prometheus.failing["load("] = 400
-    good, bad = rules()["rules"][0], {"name": "bad", "expr": "load(", "threshold": 1}
-    content = {**rules(), "rules": [good, bad], "order": {"score": {"load": 1}}}
-    write_rules(tmp_path, content)
-    await sim.server.down()
-    async with pod() as operator:
-        await until(lambda: "is not known yet" in operator.log, "it waits", 30)
-        await asyncio.sleep(4)  # the watch of pods begins again meanwhile
-        await sim.server.up()
-        await pod.until_marked("a")
-        await operator.until_ready()
-        assert "rules reloaded" not in operator.log
         assert await operator.stop() == 0

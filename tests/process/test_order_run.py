@@ -5,43 +5,50 @@ Which pods get what of it is in test_order_webhook.py, where the policies give t
 import asyncio
 import itertools
 import json
-import re
+import math
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from api_support import api_of
 from cluster import EnvtestCluster
 from fake_prometheus import FakePrometheus
-from manifest_support import BASE, COMPONENTS, Kubectl, load_all, order_component
+from manifest_support import BASE, COMPONENTS, Kubectl, order_component
 from operator_support import until
 from order_cases import (
     BEFORE,
     GATES,
     GOT,
-    HOST,
     LEVELS,
     OLD,
     OWNED,
-    PREFERRED,
-    VM,
     own_and_order,
     preferring,
-    term,
     told,
     until_told,
 )
-from programs import ROOT, run
-from scheduling_support import PODS, dynsched, make_pod, placed, rules, scheduler, set_loads
+from programs import run
+from scheduling_support import (
+    PODS,
+    clear,
+    dynsched,
+    make_pod,
+    placed,
+    replicas,
+    rules,
+    scheduler,
+    set_loads,
+)
 
 from dynsched.features.order.resource import spec_of
 from dynsched.features.order.writer import LASTS
@@ -59,8 +66,6 @@ LONG = "n" * 70
 LOADS = {"hot": 95.0} | {f"n{number}": 45.0 + 5 * number for number in range(5)}
 RULES = rules(order={"score": {"load": 1}})
 FLAGS = ("--lease-namespace", "default")
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-SCHEDULABLE = {"kubevirt.io/schedulable": "true"}
 
 
 def called(*words: str | Path) -> CompletedProcess[str]:
@@ -78,20 +83,19 @@ async def of_pod(cluster: EnvtestCluster, name: str) -> dict[str, Any]:
 def policy(envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """The components order, for an object in `default`, and inject."""
     folder = tmp_path_factory.mktemp("order")
-    kubectl = Kubectl(envtest.kubeconfig(folder / "kubeconfig"))
-    texts = (order_component("default"), (COMPONENTS / "inject/policy.yaml").read_text())
-    (folder / "policies.yaml").write_text("---\n".join(texts))
-    kubectl("apply", "-f", folder / "policies.yaml")
-    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
-    yield kubectl
-    kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}-")
-    kubectl("delete", "-f", folder / "policies.yaml")
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as kubectl:
+        kubectl.apply(docs=yaml.safe_load_all(order_component("default")))
+        kubectl.apply("-k", COMPONENTS / "inject")
+        kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}=true")
+        yield kubectl
+        kubectl("label", "namespace", "default", f"{keys.AVOID_LABEL}-")
 
 
 @pytest.fixture
 async def cluster(envtest, policy, tmp_path) -> AsyncIterator[EnvtestCluster]:
     async with EnvtestCluster(envtest, tmp_path) as empty:
         yield empty
+        await clear(empty)
 
 
 @pytest.fixture
@@ -191,6 +195,48 @@ async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
             await operator.stop()
 
 
+@pytest.mark.parametrize(
+    ("loads", "count"),
+    [((12, 35, 92), 6), ((20, 40, 60), 12), (range(33, 61, 3), 6), (range(5, 62, 4), 10)],
+)
+async def test_the_replicas_of_a_workload_keep_their_spread_and_a_hot_node_gets_none(
+    cluster, envtest, tmp_path, *, loads, count: int
+) -> None:
+    """No node gets more than one replica beyond what the default scheduler gives it."""
+    nodes = {f"n{number}": float(load) for number, load in enumerate(loads)}
+    hot = {name for name, load in nodes.items() if load > 80}
+    async with FakePrometheus() as prometheus:
+        await set_loads(cluster, prometheus, nodes)
+        with scheduler(envtest, {}):
+            by_default = await placed(cluster, await replicas(cluster, count, cpu="50m"))
+            await cluster.delete(PODS, gracePeriodSeconds=0)
+            async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
+                await until(lambda: told(cluster), "there is an order")
+                by_order = await placed(cluster, await replicas(cluster, count, cpu="50m"))
+    assert set(by_default) == set(nodes) or len(nodes) > count
+    most = math.ceil(count / (len(nodes) - len(hot)))
+    assert max(by_order.values()) <= most + 1, by_order
+    assert not hot & by_order.keys()
+
+
+async def test_a_burst_that_the_scheduler_does_not_spread_goes_to_many_nodes(
+    cluster, envtest, tmp_path: Path
+) -> None:
+    """The pods of a Job, and bare ones: all went to the two coolest of twelve nodes."""
+    nodes = {f"{'n' * 42}{number:02}": 5.0 * number for number in range(1, 13)}
+    async with FakePrometheus() as prometheus:
+        await set_loads(cluster, prometheus, nodes)
+        async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
+            await until(lambda: told(cluster), "there is an order")
+            with scheduler(envtest, {}):
+                names = await replicas(cluster, 24, owned=False, cpu="50m")
+                found: Counter[str] = await placed(cluster, names)
+    assert len(found) >= 4, found
+    assert max(found.values()) <= 10, found
+    hottest = list(nodes)[-3:]
+    assert sum(found[name] for name in hottest) <= 1, found
+
+
 def ahead(seconds: float) -> dict[str, str]:
     return {"until": format_time(time.time() + seconds)}
 
@@ -274,65 +320,6 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         assert ends[0] <= said["until"] <= ends[1]
         assert [level["nodes"] for level in said["levels"]] == order
         assert said["node"] in {"n1", "n2"}
-
-
-def launcher(machine: Mapping[str, Any], **labels: str) -> dict[str, Any]:
-    """The virt-launcher pod that KubeVirt makes of a VirtualMachine; ``labels``: of a migration's
-    target, which has an anti-affinity too.
-    """
-    template, of_machine = machine["spec"]["template"]["metadata"], {"kubevirt.io/created-by": "u"}
-    pod = make_pod("", automountServiceAccountToken=False, nodeSelector=SCHEDULABLE)
-    pod["metadata"] = VM | {
-        "generateName": f"virt-launcher-{machine['metadata']['name']}-",
-        "labels": {**template.get("labels", {}), "kubevirt.io": "virt-launcher"}
-        | of_machine
-        | labels,
-        "annotations": {**template["annotations"], "kubevirt.io/domain": "fedora"},
-    }
-    obsolete = {"key": "node-labeller.kubevirt.io/obsolete-host-model", "operator": "DoesNotExist"}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [obsolete]}]}
-    pod["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: terms}}
-    if labels:
-        away = {"labelSelector": {"matchLabels": of_machine}, "topologyKey": HOST}
-        pod["spec"]["affinity"]["podAntiAffinity"] = {REQUIRED: [away]}
-    return pod
-
-
-async def test_a_virtual_machine_starts_and_migrates_to_the_coolest_node(cluster, envtest) -> None:
-    """The target of a live migration still keeps away from its source."""
-    namespace, machine = load_all(ROOT / "docs/examples/kubevirt/vm.yaml")
-    assert namespace["metadata"]["labels"] == {keys.AVOID_LABEL: "true"}
-    levels = [{"weight": w, "nodes": [n]} for w, n in ((100, "n1"), (50, "n0"), (1, "n2"))]
-    for name in ("n0", "n1", "n2"):
-        node = make_node(name)
-        node["metadata"]["labels"] |= SCHEDULABLE
-        await cluster.create_node(node)
-    async with in_force(cluster, lists={"": [{"levels": levels}]}):
-        with scheduler(envtest, {}):
-            for labels, where in ({}, "n1"), ({"kubevirt.io/migrationJobUID": "m"}, "n0"):
-                asked = launcher(machine, **labels)
-                pod = (await cluster.post(PODS, asked)).ok
-                got = pod["spec"]["affinity"]
-                order = got["nodeAffinity"].pop(PREFERRED)
-                assert got == asked["spec"]["affinity"]  # what it requires stays
-                mine = [each for each in order if "'status'" not in str(each)]
-                assert mine == [term(each["weight"], HOST, *each["nodes"]) for each in levels]
-                assert await placed(cluster, [pod["metadata"]["name"]]) == {where: 1}
-
-
-async def test_the_soft_affinity_goes_alone_and_the_check_wants_the_order_alone(
-    cluster, prometheus, policy, tmp_path
-) -> None:
-    page = (ROOT / "docs/order.md").read_text()
-    (way,) = re.findall(r"^kubectl (delete .*) dynsched-avoid-pressure$", page, re.MULTILINE)
-    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
-        await until(lambda: told(cluster), "the order is in force")
-        await asyncio.to_thread(policy, *way.split(), keys.AVOID_POLICY)
-        try:
-            assert await problems(cluster) == []
-            assert await told(cluster)
-        finally:
-            await asyncio.to_thread(policy, "apply", "-k", COMPONENTS / "inject")
 
 
 async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp_path) -> None:
@@ -420,14 +407,5 @@ async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_p
         await until(lambda: exists(200), "there is an order")
         prometheus.set(load={})
         await until(lambda: exists(404), "no load is known")
-        number = count()
-
-        async def created() -> dict[str, Any] | None:
-            """The API server sees the deletion a moment later than its client."""
-            _ = (await cluster.post(PODS, make_pod(name := f"late-{next(number)}"))).ok
-            said = await of_pod(cluster, name)
-            return None if said["levels"] else said
-
-        said = await until(created, "a pod without the order")
-        assert (said["node"], said["level"]) == (None, None)
-        assert "nodeorders/dynsched in namespace default is not there" in said["why_not"]
+        (gone,) = await problems(cluster)
+        assert gone.startswith("the object nodeorders/dynsched in namespace default is not there")

@@ -5,7 +5,6 @@ that has no policies; and what goes wrong with it refuses no pod.
 import asyncio
 import json
 import os
-import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -20,7 +19,7 @@ from certificates import Authority
 from cluster import EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
-from manifest_support import Doc, Kubectl, order_component, shipped
+from manifest_support import Doc, Kubectl, make_namespace, order_component, shipped
 from operator_support import Operator, until
 from order_cases import (
     AFTER,
@@ -43,7 +42,6 @@ from order_cases import (
     told,
     until_told,
 )
-from programs import ROOT, run
 from prometheus_support import free_port
 from replica_support import metric
 from scheduling_support import dynsched, make_pod, rules, set_loads
@@ -65,8 +63,8 @@ pytestmark = pytest.mark.slow
 
 ORDER = "/apis/dynsched.io/v1/namespaces/default/nodeorders/dynsched"
 POLICY, WEBHOOK, BOTH = "by-policy", "by-webhook", "by-both"
+ASKS = {keys.AVOID_LABEL: "true"}
 NAME = "kubernetes.io/metadata.name"
-NAME_OF_SECRET = "dynsched-order-webhook"
 RULES = rules(order={"score": {"load": 1}})
 DEFAULT = 10
 """Seconds that an API server waits for a webhook which does not say how long; ours says one."""
@@ -87,19 +85,15 @@ def authority(tmp_path: Path) -> Authority:
 def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     """With the policies, in two of three namespaces that ask for the order."""
     folder = tmp_path_factory.mktemp("order")
-    found, file = Kubectl(envtest.kubeconfig(folder / "kubeconfig")), folder / "order.yaml"
     docs = list(yaml.safe_load_all(order_component("default")))
     for doc in docs:
         if doc["kind"].endswith("Binding") and "paramRef" in doc.get("spec", {}):
             wanted = {"key": NAME, "operator": "In", "values": [POLICY, BOTH]}
             doc["spec"]["matchResources"] = {"namespaceSelector": {"matchExpressions": [wanted]}}
-    file.write_text(yaml.safe_dump_all(docs))
-    found("apply", "-f", file)
-    for name in (POLICY, WEBHOOK, BOTH):
-        found("create", "namespace", name)
-        found("label", "namespace", name, f"{keys.AVOID_LABEL}=true")
-    yield found
-    found("delete", "-f", file)
+    docs += [make_namespace(name, **ASKS) for name in (POLICY, WEBHOOK, BOTH)]
+    with Kubectl(envtest.kubeconfig(folder / "kubeconfig")) as found:
+        found.apply(docs=docs)
+        yield found
 
 
 class Comparison:
@@ -247,10 +241,14 @@ async def before(before_136: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCl
     async with EnvtestCluster(before_136, tmp_path) as form:
         await form.patch("/api/v1/namespaces/default", {"metadata": {"labels": ASKS}})
         yield form
-        await form.delete(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")
 
 
-ASKS = {keys.AVOID_LABEL: "true"}
+@pytest.fixture
+def token(before: EnvtestCluster) -> Iterator[str]:
+    """Of the account that the component order-webhook has made."""
+    with Kubectl(before.kubeconfig) as kubectl:
+        kubectl.apply("-k", shipped("order-webhook"))
+        yield kubectl.token("dynsched", "dynsched")
 
 
 async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]] | None]:
@@ -260,16 +258,13 @@ async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]] | Non
     return time.monotonic() - began, levels
 
 
-async def test_pods_get_the_order_where_no_policies_are(before, authority, tmp_path) -> None:
+async def test_pods_get_the_order_where_no_policies_are(before, token, authority, tmp_path) -> None:
     """Each of two replicas answers, with the rights of the component and with nothing written;
     renewed certificates are read.
     """
     folder = certificate(authority, tmp_path / "webhook")
     policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
     assert (await before.get(policies)).status == 404
-    kubectl = Kubectl(before.kubeconfig)
-    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
-    token = await asyncio.to_thread(kubectl.token, "dynsched", "dynsched")
     account = before.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     ports = free_port(), free_port()
     flags = [("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}",
@@ -328,12 +323,7 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
     (tmp_path / "other").mkdir()
     foreign = Authority(tmp_path / "other", "other")
     service = {"service": {"namespace": "default", "name": "none", "port": 9443}}
-    tls, late = (
-        ServerTls(TlsConfig(each / "tls.crt", each / "tls.key")).context
-        for each in (folder, certificate(authority, tmp_path / "late", "late", expired=True))
-    )
-    ticks = make_store(Clock())
-    ticks.show_order(OrderStatus(in_force=LastOrder(LEVELS, 0, 4e9)), with_metrics=False)
+    tls = ServerTls(TlsConfig(folder / "tls.crt", folder / "tls.key")).context
     app = web.Application()
     app.router.add_post("/garbage", _garbage)
     app.router.add_post("/half", _half)
@@ -342,14 +332,12 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
     flags = ("--webhook-cert-dir", str(folder), "--webhook-addr", f"127.0.0.1:{port}")
     async with (
         WebServer(app, Address("127.0.0.1", 0), tls) as odd,
-        WebServer(make_webhook_app(ticks), Address("127.0.0.1", 0), late) as expired,
         dynsched(before, prometheus, tmp_path, RULES, *flags) as operator,
     ):
         good = configuration(authority.cert, url=at(port))
         wrong = {
             "nobody listens": configuration(authority.cert, url=at(free_port())),
             "another CA": configuration(foreign.cert, url=at(port)),
-            "an expired certificate": configuration(authority.cert, url=at(expired.port)),
             "no Service": configuration(authority.cert, **service),
             "garbage": configuration(authority.cert, url=f"{odd.url}/garbage"),
             "another uid": configuration(authority.cert, url=f"{odd.url}/half"),
@@ -382,26 +370,3 @@ async def test_a_start_without_its_files_says_which(before, authority, tmp_path,
     async with Operator(tmp_path, "run", *flags) as operator:
         assert await operator.process.wait() == 1
         assert f"{folder / missing}: No such file or directory" in operator.log
-
-
-async def test_the_commands_of_the_page_make_a_certificate_that_the_api_server_would_trust(
-    before, tmp_path
-) -> None:
-    kubectl, where = Kubectl(before.kubeconfig), ("-n", "dynsched", "secret", NAME_OF_SECRET)
-    await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))
-    page = (ROOT / "docs/order.md").read_text().partition("### The certificate")[2]
-    (script,) = re.findall(r"```sh\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
-    words = ("env", f"KUBECONFIG={before.kubeconfig}", "bash", "-euo", "pipefail", "-c", script)
-    done = await asyncio.to_thread(run, *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    try:
-        secret = json.loads(await asyncio.to_thread(kubectl, "get", *where, "-o", "json"))["data"]
-        found = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
-        assert found["webhooks"][0]["clientConfig"]["caBundle"] == secret["tls.crt"]
-        check = ("verify", "-verify_hostname", "dynsched.dynsched.svc", "-purpose", "sslserver")
-        assert not run("openssl", *check, "-CAfile", "tls.crt", "tls.crt", cwd=tmp_path).returncode
-        await asyncio.to_thread(kubectl, "apply", "-k", shipped("order-webhook"))  # it is kept
-        again = (await before.get(f"{CONFIGURATIONS}/{keys.ORDER_POLICY}")).ok
-        assert again["webhooks"] == found["webhooks"]
-    finally:
-        await asyncio.to_thread(kubectl, "delete", *where)

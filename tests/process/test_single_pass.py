@@ -1,4 +1,4 @@
-"""`dynsched plan`, `run --once` and `prune` as a person calls them, on a simulated cluster."""
+"""`dynsched plan` and `prune` as a person calls them, on a simulated cluster."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from command_line import Call, Ended, call_of
 from operator_support import write_rules
 from replica_support import OPEN
 
-from dynsched.kube.election import LeaseTimes, held_by, is_released
+from dynsched.kube.election import LeaseTimes, held_by
 
 CPU, MEM = ({"name": name, "expr": name, "threshold": 80} for name in ("cpu", "mem"))
 RULES = {"guard": OPEN, "rules": [CPU, {**MEM, "for": "1m"}]}
@@ -49,9 +49,6 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
     assert code == 1
     assert "Nothing to change" not in output
     assert errors.startswith("Error: rule mem")
-    for more in ((), ("--dry-run",)):
-        code, once, told = await call("run", "--once", *more)
-        assert (code, "Nothing to change" in once, told.endswith(errors)) == (1, False, True)
     code, output, json_errors = await call("plan", "-o", "json")
     report = json.loads(output)
     assert (code, report["ok"], report["patches"]) == (1, False, [])
@@ -66,26 +63,24 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     prometheus.set(cpu={"a": 95.0, "b": 20.0, "gone": 99.0}, mem={"a": 10.0, "b": 90.0})
     code, output, errors = await call("plan")
     assert (code, errors) == (0, "")
-    rows = [" ".join(line.split()[:5]) for line in output.splitlines()[2:6]]
-    assert rows == ["a cpu 95 > 80", "b mem 90 > 80", "b cpu 20 > 80", "a mem 10 > 80"]
+    assert "a     yes     0s     cpu 95 firing (> 80), mem 10" in output
+    assert "b     -       -      cpu 20, mem 90 pending (> 80)" in output
     assert "mark    a" in output
-    assert "Pending: b (mem)" in output
+    assert "Rule cpu: no node for 1 sample (gone)" in output
 
 
 async def test_one_pass_watches_no_pods_and_says_so(call, prometheus, tmp_path) -> None:
     rule = {**CPU, "resource": "cpu", "by": "expected", "lag": "1m"}
     file = write_rules(tmp_path, {"rules": [rule]})
     prometheus.set(cpu={"a": 10.0})
-    said = "one pass watches no pods"
-    assert said in (await call("plan", "-r", str(file)))[1]
-    assert said in (await call("run", "--once", "-r", str(file)))[2]
+    assert "one pass watches no pods" in (await call("plan", "-r", str(file)))[1]
 
 
 async def test_a_dry_run_writes_nothing(call, cluster, prometheus) -> None:
     await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     cluster.server.requests.clear()
-    for words in (("plan",), ("run", "--once", "--dry-run"), ("prune", "--dry-run")):
+    for words in (("plan",), ("prune", "--dry-run")):
         assert (await call(*words))[0] == 0
     assert await cluster.writes() == []
 
@@ -99,60 +94,12 @@ async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each
     assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: ")
     assert "connection refused" in errors
-    code, _, errors = await call("run", "--once")
-    lines = [line for line in errors.splitlines() if "connection refused" in line]
-    assert (code, len(lines)) == (1, 2)  # once in the log, and once as the last line
-    assert lines[-1].startswith("Error: ")
 
 
 def lease(age: float, **spec: Any) -> dict[str, Any]:
     """One that another instance renewed so many seconds ago."""
     held = held_by("pod-1", None, LeaseTimes(), time.time() - age)
     return {"metadata": {"name": "dynsched"}, "spec": held | spec}
-
-
-async def test_beside_an_instance_that_is_at_work_one_pass_writes_nothing(
-    call, cluster, prometheus
-) -> None:
-    """It wrote without the Lease."""
-    prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
-    _ = (await cluster.post(LEASES, lease(0))).ok
-    code, output, errors = await call("run", "--once")
-    assert (code, output) == (1, "")
-    assert errors.splitlines()[-1].startswith("Error: pod-1 ")
-    assert await patched(cluster) == []
-    assert (await cluster.get_lease("dynsched"))["spec"]["holderIdentity"] == "pod-1"
-    for beside in (["run", "--once", "--dry-run"], ["plan"]):
-        assert (await call(*beside))[0] == 0
-    assert await patched(cluster) == []
-    assert (await call("run", "--once", "--no-leader-elect"))[0] == 0
-    assert await patched(cluster) == ["a"]
-
-
-async def test_one_pass_holds_the_lease_while_it_writes_and_lets_go_of_it(
-    call, cluster, prometheus
-) -> None:
-    prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
-    code, output, _ = await call("run", "--once")
-    assert (code, "mark    a" in output) == (0, True)
-    assert is_released(await cluster.get_lease("dynsched"))
-    holders = [
-        write.body["spec"]["holderIdentity"]
-        for write in await cluster.writes("leases")
-        if write.verb in ("create", "update")
-    ]
-    assert (len(holders[0]) > 0, holders[-1]) == (True, "")
-    assert (await call("run", "--once"))[0] == 0  # the next one need not wait
-
-
-@pytest.mark.slow
-async def test_one_pass_waits_for_a_lease_that_nobody_renews_any_more(
-    call, cluster, prometheus
-) -> None:
-    prometheus.set(cpu={"a": 95.0}, mem={"a": 1.0})
-    _ = (await cluster.post(LEASES, lease(60))).ok
-    assert (await call("run", "--once"))[0] == 0
-    assert await patched(cluster) == ["a"]
 
 
 async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
@@ -178,6 +125,7 @@ async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
 
 
 async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> None:
+    await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     _ = (await cluster.post(LEASES, lease(42))).ok
     code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
     assert (code, output.strip()) == (0, "[]")
@@ -191,4 +139,9 @@ async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> No
     code, output, errors = await call("prune")
     assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: pod-1 ")
+    fault = cluster.server.faults.answer(500, resource="leases")
+    assert (await call("prune", "--if-lease-older-than", "10m"))[0] == 1
+    assert await patched(cluster) == ["b"]  # by the test
+    fault.remove()
     assert (await call("prune", "--force"))[0] == 0
+    assert await patched(cluster) == ["b", "b"]

@@ -75,8 +75,8 @@ REFUSED = "Prometheus at http://127.0.0.1:1: connection refused"
     [
         ("check rules.yaml", "rules.yaml: 2 rules"),
         ("check rules.yaml --prom http://127.0.0.1:1", REFUSED),
-        ("doctor --prom http://127.0.0.1:1", REFUSED),
-        ("backtest --prom http://127.0.0.1:1", REFUSED),
+        ("doctor", "no cluster configuration"),
+        ("backtest", "no cluster configuration"),
         ("plan", "no cluster configuration"),
         ("nodes", "no cluster configuration"),
         ("prune", "no cluster configuration"),

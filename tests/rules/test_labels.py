@@ -129,7 +129,6 @@ MEANING = {
     "pool in (web, batch), zone in (a, b)": "no yes no no",
     "!node.example/pool": "yes yes yes yes",
     "in": "no no no no",
-    "pool>1": "no no no no",
 }
 
 
@@ -140,30 +139,13 @@ def test_a_selector_means_what_it_means_to_kubectl(text: str, expected: str) -> 
     assert parse_selector(str(selector)) == selector
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "expected"),
-    [
-        ("cores>4", "4", False),
-        ("cores>4", "40", True),  # as numbers, and not as text
-        ("cores < 40", "5", True),
-        ("cores>4,cores<8", "6", True),
-        ("cores<4", "1x", False),
-        ("cores>004", "05", True),
-    ],
-)
-def test_integers_are_compared(text: str, value: str, expected: bool) -> None:
-    assert parse_selector(text).matches({"cores": value}) is expected
-    assert not parse_selector(text).matches({})
-
-
 def test_the_first_requirement_that_is_not_met_is_named() -> None:
-    selector = parse_selector("pool in (web, batch), zone notin (b), !gpu, cores > 4")
+    selector = parse_selector("pool in (web, batch), zone notin (b), !gpu")
     for more, unmet in (
         ({"cores": "5"}, None),
         ({"pool": "x"}, "pool in (batch, web)"),
         ({"zone": "b"}, "zone!=b"),
         ({"gpu": "1"}, "!gpu"),
-        ({"cores": "2"}, "cores>4"),
     ):
         assert selector.unmet({"pool": "web", "zone": "a"} | more) == unmet
 
@@ -171,7 +153,7 @@ def test_the_first_requirement_that_is_not_met_is_named() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        *((text, text) for text in ("a=b=c", "a b", "a in (b))", "a>=1", "a>-1", "!a=b", "/a")),
+        *((text, text) for text in ("a=b=c", "a b", "a in (b))", "a>=1", "a>1", "!a=b", "/a")),
         *((text, text) for text in ("a,", ",a")),
         ("a,,b", ",b"),
         ("pool=batch, zone i (a)", "zone i (a)"),

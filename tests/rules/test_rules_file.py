@@ -103,7 +103,7 @@ BAD = {
     "not YAML": lambda path: path.write_text("rules: ["),
     "No such file": lambda _: None,
     "a pipe": os.mkfifo,
-    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "or a device": lambda path: path.symlink_to("/dev/zero"),
     "Is a directory": Path.mkdir,
     "longer than 256 KiB": lambda path: path.write_bytes(b"#" * 2**18 + b"\n"),
 }

@@ -1,38 +1,22 @@
 """A stock kubectl against the simulated API server: what a person does after ``dynsched demo``."""
 
 import asyncio
-import os
-from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from functools import partial
 
 import pytest
 from cluster import EVENTS, SimCluster
-from programs import need
+from manifest_support import Kubectl
 
 from dynsched_sim.examples import make_node
-
-Kubectl = Callable[..., Awaitable[str]]
 
 SOFT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 
 @pytest.fixture
-def kubectl(sim: SimCluster, tmp_path: Path) -> Kubectl:
-    """Run it to its end; what it printed. It must succeed, and warn of nothing."""
-    path = need("kubectl", "kubernetes-client")
-    start = path, "--request-timeout=20s", f"--kubeconfig={sim.kubeconfig}"
-    # A home of its own: kubectl keeps what it has discovered.
-    environment = os.environ | {"HOME": str(tmp_path)}
-
-    async def run(*words: str) -> str:
-        pipes = dict.fromkeys(("stdout", "stderr"), PIPE)
-        process = await asyncio.create_subprocess_exec(*start, *words, env=environment, **pipes)
-        out, error = await asyncio.wait_for(process.communicate(), 60)
-        assert (process.returncode, error.decode()) == (0, "")
-        return out.decode()
-
-    return run
+def kubectl(sim: SimCluster) -> Callable[..., Awaitable[str]]:
+    """In a thread: the server runs in this one."""
+    return partial(asyncio.to_thread, Kubectl(sim.kubeconfig))
 
 
 @pytest.fixture
@@ -44,7 +28,7 @@ async def nodes(sim: SimCluster) -> list[str]:
     return names
 
 
-async def test_get_nodes_with_a_label_column(sim, kubectl: Kubectl, nodes: list[str]) -> None:
+async def test_get_nodes_with_a_label_column(sim, kubectl, nodes) -> None:
     await sim.patch_node("worker-1", {"metadata": {"labels": {"status": "presure"}}})
     head, *found = map(str.split, (await kubectl("get", "nodes", "-L", "status")).splitlines())
     assert head == ["NAME", "STATUS", "ROLES", "AGE", "VERSION", "STATUS"]

@@ -71,25 +71,14 @@ def _kubelets() -> Iterable[tuple[str, str, Points]]:
         if container:
             yield "container_cpu_usage_seconds_total", labels, line(0, CPU_SHARE)
             yield "container_memory_working_set_bytes", labels, line(MEMORY)
-    # Containers that were always started so many seconds ago, and have used 30 s of CPU time since.
-    for age in (2, 60, 600):
-        of_pod = f'{KUBELET},namespace="new",pod="{age}-s"'
-        for name, (cpu, of_it) in product("ab", (('cpu="total",', ',id="/c"'), ("", ""))):
-            labels = f'{of_pod},container="{name}"{of_it}'
-            yield "container_start_time_seconds", labels, line(NOW - 1800 - age, 1)
-            yield "container_start_time_seconds", f'cpu="odd",{labels}', line(NOW - 1800 - age, 1)
-            yield "container_cpu_usage_seconds_total", f"{cpu}{labels}", line(30)
-            yield "container_memory_working_set_bytes", labels, line(MEMORY)
 
 
 def _forged() -> Iterable[tuple[str, str, Points]]:
     """What a pod that is scraped by its annotation says of others, and of itself."""
-    for pod in (*PODS, "60-s"):
-        namespace = "new" if pod == "60-s" else "names"
-        labels = f'job="kubernetes-pods",namespace="{namespace}",pod="{pod}",container="forged"'
+    for pod in PODS:
+        labels = f'job="kubernetes-pods",namespace="names",pod="{pod}",container="forged"'
         yield "container_cpu_usage_seconds_total", labels, line(0, 40.0)
         yield "container_memory_working_set_bytes", labels, line(2.0**40)
-        yield "container_start_time_seconds", labels, line(NOW - 1800 - 60, 1)
 
 
 def _nodes() -> Iterable[tuple[str, str, Points]]:

@@ -4,12 +4,12 @@ import asyncio
 import json
 import socket
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_support import api_of, kubeconfig, stranger
+from api_support import api_of, kubeconfig
 from cluster import Cluster
 from metrics_support import metrics_api, set_usage
 from misbehaving_server import MisbehavingServer, Seen, http
@@ -24,7 +24,7 @@ from dynsched.kube.client import list_node_metrics
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule
 from dynsched.sources.metrics_server import MetricsServerSource
-from dynsched.util.errors import ClusterError, ForbiddenError
+from dynsched.util.errors import ClusterError
 
 MEMORY = Rule(name="mem", source="metrics-server", resource="memory", threshold=80)
 CPU = Rule(name="cpu", source="metrics-server", resource="cpu", threshold=80)
@@ -61,26 +61,6 @@ async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable() -> No
     # Allocatable leaves out what the system holds: a node can use more than that.
     assert [s.value for s in cpu.samples] == [pytest.approx(3.425), 125.0]
     assert (memory.error, memory.warnings) == (None, ())
-
-
-async def test_all_rules_of_a_tick_share_one_list_and_the_next_tick_has_its_own() -> None:
-    asked, answers = [], asyncio.Event()
-
-    async def fetch():
-        asked.append(1)
-        await answers.wait()
-        return [usage("a")]
-
-    together = MetricsServerSource(fetch, lambda: NODES)
-    for ticks in (1, 2):
-        answers.clear()
-        queries = [asyncio.create_task(together.query(rule)) for rule in (MEMORY, CPU, MEMORY)]
-        await asyncio.sleep(0)
-        queries[0].cancel()  # one that is given up leaves the others theirs
-        answers.set()
-        _, *results = await asyncio.gather(*queries, return_exceptions=True)
-        assert [len(result.samples) for result in results] == [1, 1]
-        assert len(asked) == ticks
 
 
 async def hangs():
@@ -148,15 +128,6 @@ async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
     assert {usage.taken_at for usage in found.values()} == {at.timestamp()}
 
 
-async def test_without_metrics_server_the_error_says_what_is_missing(cluster: Cluster) -> None:
-    async with api_of(cluster.kubeconfig) as api:
-        with pytest.raises(ClusterError) as caught:
-            await list_node_metrics(api)
-    told = str(caught.value)
-    assert f"cannot list nodes.metrics.k8s.io: {cluster.url} answered 404" in told
-    assert "the API metrics.k8s.io is not there; install metrics-server" in told
-
-
 @pytest.mark.parametrize(
     ("served", "asked"), [(("v1", "v1beta1"), ["v1"]), (("v1beta1",), ["v1", "v1beta1"])]
 )
@@ -174,17 +145,6 @@ async def test_version_1_of_the_api_is_read_where_it_is_there(tmp_path, served, 
     assert usage.node == served[0]
     versions = [f"/apis/metrics.k8s.io/{version}/nodes" for version in asked]
     assert [request.path for request in server.seen] == versions
-
-
-async def test_without_the_right_the_error_names_it(cluster: Cluster, tmp_path: Path) -> None:
-    kubeconfig = stranger(cluster, tmp_path, {("list", "nodes.metrics.k8s.io")})
-    of_stranger = "to bind a ClusterRole with it to stranger"
-    of_whom = "its ClusterRole" if cluster.form == "sim" else of_stranger
-    async with metrics_api(cluster), api_of(kubeconfig) as api:
-        with pytest.raises(ForbiddenError) as caught:
-            await list_node_metrics(api)
-    assert "may not list nodes.metrics.k8s.io" in str(caught.value)
-    assert of_whom in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -244,11 +204,6 @@ async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_i
             assert (errors["mem"], errors["cpu"]) == (None, None)
             await set_usage(cluster, "a", cpu="1", memory="2Gi")
             await until(lambda: is_marked(cluster, "b"), "the cooled one is released")
-            # An hour old: nobody knows what it uses now, so it stays.
-            long_ago = datetime.now(UTC) - timedelta(hours=1)
-            await set_usage(cluster, "b", cpu="1m", at=long_ago)
-            await some_ticks(own, 3)
-            assert await is_marked(cluster, "b")
             assert "install metrics-server" not in (await own.get("/status"))[1]
 
         async def is_away() -> bool:

@@ -118,7 +118,7 @@ async def test_nothing_is_asked_while_nobody_looks() -> None:
 
 async def values(source: PrometheusSource, expr: str, *labels: str) -> dict[Any, float]:
     """At the moment at which the pods were placed."""
-    answer = await source.query_range(expr, NOW, NOW, 1, "node")
+    answer = await source.query_range(expr, NOW, NOW, 1)
     assert answer.error is None
     return {tuple(one.labels[label] for label in labels): one.points[0][1] for one in answer.series}
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from misbehaving_server import GOOD
 
 from dynsched.sources.prometheus.decode import Clocks, answer_limit, read_spans, read_vector
 from dynsched.sources.prometheus.query_errors import QueryFailedError
@@ -26,7 +25,6 @@ numbers = st.floats(allow_nan=False).map(repr) | st.sampled_from(["+Inf", "1e+06
 times = st.floats(0, 1990) | st.integers(0, 1990)
 named = st.dictionaries(st.sampled_from(["instance", "node", "job"]), st.text(max_size=5))
 vectors = st.lists(st.tuples(named, times, numbers), max_size=5)
-spans = st.lists(st.tuples(named, st.lists(st.tuples(times, numbers), max_size=3)), max_size=5)
 
 
 def body_of(kind: str, result: Any, **more: Any) -> bytearray:
@@ -64,12 +62,6 @@ def test_any_part_may_be_something_else(kind: str, result: Any, more: dict[str, 
     assert all(isinstance(found.labels, dict) for found in read(body_of(kind, result, **more)))
 
 
-@given(st.integers(0, len(GOOD) - 1), st.binary(max_size=3), st.integers(0, 3))
-def test_a_damaged_good_answer(at: int, patch: bytes, cut: int) -> None:
-    raw = GOOD.encode()
-    read(raw[:at] + patch + raw[at + cut :])
-
-
 @given(vectors)
 def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], float, str]]) -> None:
     body = body_of("vector", [{"metric": each, "value": [at, text]} for each, at, text in wanted])
@@ -77,17 +69,6 @@ def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], float, s
     assert warnings == ()
     assert [(sample.labels, sample.timestamp, sample.value) for sample in samples] == [
         (labels, pytest.approx(at + 10), float(text)) for labels, at, text in wanted
-    ]
-
-
-@given(spans)
-def test_a_range_is_kept_whole_but_for_histograms(wanted: list[tuple[Any, Any]]) -> None:
-    result = [{"metric": labels, "values": values} for labels, values in wanted]
-    found, warnings = read_spans(body_of("matrix", result), CLOCKS, LIMIT)
-    full = [(labels, values) for labels, values in wanted if values]
-    assert len(warnings) == (len(full) < len(wanted))
-    assert [(each.labels, each.points) for each in found] == [
-        (labels, tuple((at, float(text)) for at, text in values)) for labels, values in full
     ]
 
 

@@ -1,6 +1,6 @@
 """A real Prometheus with a past: blocks that promtool made of OpenMetrics text."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ Past = Mapping[str, Iterable[tuple[str, Points]]]
 
 
 def prometheus_of(
-    past: Past, folder: Path, options: Sequence[str] = (), *, retention: str = "30d", **more: Any
+    past: Past, folder: Path, *, retention: str = "30d", **more: Any
 ) -> RealPrometheus:
     """Not started yet. It scrapes nothing: all that it has is the past."""
     text = folder / "past.om"
@@ -31,4 +31,4 @@ def prometheus_of(
     assert done.returncode == 0, done.stdout + done.stderr
     text.unlink()
     kept = f"--storage.tsdb.retention.time={retention}"
-    return RealPrometheus(folder, options=(kept, *options), **more)
+    return RealPrometheus(folder, options=(kept,), **more)

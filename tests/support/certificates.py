@@ -29,26 +29,6 @@ class Authority:
         signed = ("-CA", self._own.cert, "-CAkey", self._own.key, "-days", "2")
         return self._request(name, "-x509", *signed, "-addext", f"subjectAltName={names}")
 
-    def issue_expired(self, name: str, *alternatives: str) -> Pair:
-        """One that was valid for a day of the year 2020. `openssl req` takes no such dates."""
-        issued = self.issue(name, *alternatives)
-        folder = Path(issued.cert).with_suffix(".ca")
-        folder.mkdir()
-        (folder / "index.txt").touch()
-        (folder / "serial").write_text("01")
-        (folder / "ca.cnf").write_text(
-            f"[ca]\ndefault_ca=d\n[d]\ndatabase={folder}/index.txt\nserial={folder}/serial\n"
-            f"new_certs_dir={folder}\ndefault_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n"
-            f"[e]\nsubjectAltName={','.join(alternatives)}\n"
-        )
-        request = str(folder / "request.pem")
-        _openssl("req", "-new", "-key", issued.key, "-subj", f"/CN={name}", "-out", request)
-        dates = ("-startdate", "20200101000000Z", "-enddate", "20200102000000Z")
-        files = ("-cert", self._own.cert, "-keyfile", self._own.key, "-in", request)
-        options = ("-batch", "-notext", "-config", str(folder / "ca.cnf"))
-        _openssl("ca", *options, *files, *dates, "-out", issued.cert)
-        return issued
-
     def server(self, pair: Pair, *, clients: str | None = None) -> ssl.SSLContext:
         """A server's context; ``clients`` is the CA that its clients must be signed by."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -65,9 +45,6 @@ class Authority:
         )
         key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
         files = ("-keyout", pair.key, "-out", pair.cert, "-subj", f"/CN={name}")
-        _openssl("req", *key, *files, *options)
+        words = ("openssl", "req", *key, *files, *options)
+        subprocess.run(words, check=True, capture_output=True, timeout=90)
         return pair
-
-
-def _openssl(*words: str) -> None:
-    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=90)

@@ -29,7 +29,6 @@ from dynsched_sim.examples import make_node
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 NODES = "/api/v1/nodes"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -329,14 +328,6 @@ class EnvtestCluster(Cluster):
                 if not meta["name"].startswith(kept):  # the server's own
                     place = f"{group}/namespaces/{meta['namespace']}/{what}"
                     await self.delete(f"{place}/{meta['name']}")
-
-    async def finish_namespaces(self) -> None:
-        """Let deleted namespaces go: their controller does not run."""
-        for each in (await self.get("/api/v1/namespaces")).ok["items"]:
-            if each["status"]["phase"] == "Terminating":
-                each["spec"]["finalizers"] = []
-                path = f"/api/v1/namespaces/{each['metadata']['name']}/finalize"
-                _ = (await self.put(path, each)).ok
 
     async def writes(self, resource: str = "nodes") -> list[Write]:
         await self._settle()

@@ -5,7 +5,6 @@ they are there.
 """
 
 import copy
-import json
 import os
 import re
 import subprocess
@@ -126,24 +125,9 @@ class Descheduler:
             process.communicate()
 
 
-_INSTALLED = ("namespace", "serviceaccount", "rbac", "secret")
-
-
 def install(kubectl: Kubectl) -> str:
-    """The component's account and rights; a token of the account."""
-    for name in _INSTALLED:
-        kubectl("apply", "-f", COMPONENT / f"{name}.yaml")
+    """The component's account and rights, as long as kubectl's context; a token of the account."""
+    for name in ("namespace", "serviceaccount", "rbac", "secret"):
+        kubectl.apply("-f", COMPONENT / f"{name}.yaml")
     account = ("-n", NAMESPACE, "create", "token", "dynsched-descheduler", "--duration=8h")
     return kubectl(*account).strip()
-
-
-def uninstall(kubectl: Kubectl, folder: Path) -> None:
-    """Remove what `install` made. Nobody else uses the servers of a test session meanwhile."""
-    for name in reversed(_INSTALLED):
-        kubectl("delete", "--wait=false", "-f", COMPONENT / f"{name}.yaml")
-    # The controller that lets a deleted namespace go does not run here.
-    body = json.loads(kubectl("get", "namespace", NAMESPACE, "-o", "json"))
-    body["spec"]["finalizers"] = []
-    path = folder / "namespace.json"
-    path.write_text(json.dumps(body))
-    kubectl("replace", "--raw", f"/api/v1/namespaces/{NAMESPACE}/finalize", "-f", path)

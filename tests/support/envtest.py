@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from prometheus_support import DIRECT, answers, becomes_ready, end, free_port
+
+from dynsched_sim.apiserver.api_server import write_kubeconfig
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events", "configmaps")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
@@ -170,17 +172,7 @@ class Envtest:
         another address of the cluster with ``url``.
         """
         cluster = {"server": url or self.url, "certificate-authority": str(self.ca_file)}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "envtest", "cluster": cluster}],
-            "users": [{"name": "envtest", "user": {"token": token or self.token}}],
-            "contexts": [{"name": "envtest", "context": {"cluster": "envtest", "user": "envtest"}}],
-            "current-context": "envtest",
-        }
-        path.write_text(json.dumps(config))
-        path.chmod(0o600)
-        return path
+        return write_kubeconfig(path, "envtest", {"token": token or self.token}, cluster)
 
     def compact(self) -> None:
         """Make etcd forget every version but the present one."""
@@ -218,35 +210,32 @@ class Envtest:
         """Seconds of CPU that it has used, by the clock that Linux has for each process."""
         return time.clock_gettime(~self._process(program).pid << 3 | 2)
 
-    def start_scheduler(self, config: dict[str, object] | None = None) -> Callable[[], None]:
+    def start_scheduler(self, config: Mapping[str, object] | None = None) -> Callable[[], None]:
         """Start a kube-scheduler; the answer stops it.
 
         ``config`` is a KubeSchedulerConfiguration's own part: profiles, extenders.
         """
         port = free_port()
         kubeconfig = str(self.kubeconfig(self.folder / f"sched-{port}", self._scheduler_token))
-        flags = [
+        whole = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"kubeconfig": kubeconfig},
+            **(config or {}),
+        }
+        path = self.folder / f"sched-{port}.yaml"
+        path.write_text(json.dumps(whole))
+        process = self._spawn(
+            "kube-scheduler",
+            f"--config={path}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             f"--authentication-kubeconfig={kubeconfig}",
             f"--authorization-kubeconfig={kubeconfig}",
             "--authentication-tolerate-lookup-failure=true",
             "--profiling=false",
-        ]
-        if config is None:
-            flags += [f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
-        else:
-            config = {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "leaderElection": {"leaderElect": False},
-                "clientConnection": {"kubeconfig": kubeconfig},
-                **config,
-            }
-            path = self.folder / f"sched-{port}.yaml"
-            path.write_text(json.dumps(config))
-            flags.append(f"--config={path}")
-        process = self._spawn("kube-scheduler", *flags)
+        )
         # It serves a certificate of its own that nobody signed; nothing secret is sent to it.
         unverified = ssl.create_default_context()
         unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE

@@ -3,10 +3,11 @@
 import json
 import os
 import re
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from programs import ROOT, lacking, need, run
@@ -110,6 +111,11 @@ def templates(docs: list[Doc]) -> dict[str, Doc]:
     return found
 
 
+def make_namespace(name: str, **labels: str) -> Doc:
+    metadata = {"name": name, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
 def custom_resource(
     kind: str, plural: str, group: str, version: str = "v1", scope: str = "Namespaced"
 ) -> Doc:
@@ -125,19 +131,47 @@ def custom_resource(
 
 
 class Kubectl:
-    """kubectl as the admin of a cluster; what it warns of is a failure."""
+    """kubectl as the admin of a cluster; what it warns of is a failure. As a context it removes at
+    the end what `apply` has made.
+    """
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
         self._command = (need("kubectl", "kubernetes-client"), f"--kubeconfig={kubeconfig}")
+        self._applied: list[tuple[Sequence[str | Path], str]] = []
 
-    def __call__(self, *arguments: str | Path) -> str:
-        done = run(*self._command, *arguments)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._applied:
+            what, stdin = self._applied.pop()
+            gone = ("delete", "--ignore-not-found", *what)
+            self(*gone, "--wait=false", stdin=stdin)
+            self.finish_namespaces()
+            self(*gone, stdin=stdin)  # and wait, for the definitions
+
+    def __call__(self, *arguments: str | Path, stdin: str = "") -> str:
+        done = run(*self._command, *arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         # What another test has made without `apply`, a namespace say, is taken over with a warning.
         told = [line for line in done.stderr.splitlines() if "last-applied-conf" not in line]
         assert not [line for line in told if "Warning" in line]
         return done.stdout
+
+    def apply(self, *what: str | Path, docs: Iterable[Doc] = ()) -> None:
+        """``-f`` and a file, or ``-k`` and a folder; else ``docs``."""
+        applied = what or ("-f", "-"), yaml.safe_dump_all(docs)
+        self._applied.append(applied)
+        self("apply", *applied[0], stdin=applied[1])
+
+    def finish_namespaces(self) -> None:
+        """Let deleted namespaces go: their controller does not run beside an API server alone."""
+        for each in json.loads(self("get", "namespaces", "-o", "json"))["items"]:
+            if each["status"]["phase"] == "Terminating":
+                each["spec"]["finalizers"] = []
+                path = f"/api/v1/namespaces/{each['metadata']['name']}/finalize"
+                self("replace", "--raw", path, "-f", "-", stdin=json.dumps(each))
 
     def token(self, namespace: str, account: str) -> str:
         return self("-n", namespace, "create", "token", account).strip()

@@ -14,7 +14,6 @@ def pod(name: str, node: str | None = None, **requests: str) -> dict[str, Any]:
     resources = {"requests": requests} if requests else {}
     spec: dict[str, Any] = {
         "containers": [{"name": "c", "image": "i", "resources": resources}],
-        "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 0,
     }
     if node is not None:
@@ -23,8 +22,6 @@ def pod(name: str, node: str | None = None, **requests: str) -> dict[str, Any]:
 
 
 async def create(cluster: Cluster, body: Mapping[str, Any]) -> dict[str, Any]:
-    account = "/api/v1/namespaces/default/serviceaccounts"
-    await cluster.post(account, {"metadata": {"name": "default"}})  # envtest has no controllers
     found: dict[str, Any] = (await cluster.post(PODS, body)).ok
     return found
 

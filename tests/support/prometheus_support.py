@@ -50,11 +50,12 @@ def becomes_ready(
 ) -> bool:
     """Wait until it is ready; False when it ends before, or takes longer."""
     until = time.monotonic() + seconds
-    while not is_ready():
-        if process.poll() is not None or time.monotonic() > until:
-            return False
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            if is_ready():
+                return True
         time.sleep(0.05)
-    return True
+    return False
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM, seconds: float = 5) -> None:
@@ -122,15 +123,6 @@ class Process:
         """What the program has said so far, from its last start."""
         return (self.folder / f"{self.name}.log").read_text(errors="replace")
 
-    def is_ready(self, address: str) -> bool:
-        """Whether it answers there as it does once it is ready; OSError: not yet."""
-        return answers(f"http://{address}{self._ready_path}")
-
-    def _is_ready_at(self, address: str) -> bool:
-        with contextlib.suppress(OSError):
-            return self.is_ready(address)
-        return False
-
     def start(self, attempts: int = 3) -> Self:
         """Start and wait until it is ready; on another port when someone else took this one."""
         program = programs.need(self.name, self.package)
@@ -145,7 +137,8 @@ class Process:
                     stderr=subprocess.STDOUT,
                     cwd=self.folder,
                 )
-            if becomes_ready(self._process, partial(self._is_ready_at, address)):
+            where = f"http://{address}{self._ready_path}"
+            if becomes_ready(self._process, partial(answers, where)):
                 self.url = f"http://{address}"
                 return self
             self.stop()

@@ -51,12 +51,10 @@ class Fake:
     async def reach(self, expr: str) -> Reach | None:
         return self.reaches.get(expr)
 
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
+    async def query_expr(self, expr: str) -> QueryResult:
         return self._find(expr, QueryResult())
 
-    async def query_range(
-        self, expr: str, start: float, end: float, step: float, label: str = "instance"
-    ) -> RangeResult:
+    async def query_range(self, expr: str, start: float, end: float, step: float) -> RangeResult:
         return self._find(expr, RangeResult())
 
 

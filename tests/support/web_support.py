@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 from extender_support import World
@@ -14,7 +15,7 @@ from store_support import Clock, make_store
 from dynsched.core.tick import Tick
 from dynsched.kube.reviews import User
 from dynsched.web.app import ENDPOINTS, make_app
-from dynsched.web.nodes import encode_nodes
+from dynsched.web.nodes import nodes_answer
 from dynsched.web.ticks import TickStore
 
 JSON = {"Accept": "application/json"}
@@ -44,7 +45,7 @@ async def get(client: TestClient[Any, Any], path: str, status: int = 200, **head
 
 def nodes_payload(tick: Tick) -> Any:
     """What `/nodes` answers, decoded."""
-    return json.loads(encode_nodes(tick))
+    return json.loads(msgspec.json.encode(nodes_answer(tick)))
 
 
 def check(found: Mapping[str, Any], **expected: Any) -> None:

@@ -31,13 +31,10 @@ def at(port: int) -> str:
     return f"https://127.0.0.1:{port}/webhook/order"
 
 
-def certificate(
-    authority: Authority, folder: Path, name: str = "webhook", *, expired: bool = False
-) -> Path:
+def certificate(authority: Authority, folder: Path, name: str = "webhook") -> Path:
     """Put a certificate for this machine in place, as in the Secret that is mounted."""
     folder.mkdir(exist_ok=True)
-    issue = authority.issue_expired if expired else authority.issue
-    pair = issue(name, "IP:127.0.0.1")
+    pair = authority.issue(name, "IP:127.0.0.1")
     shutil.copy(pair.cert, folder / "tls.crt")
     shutil.copy(pair.key, folder / "tls.key")
     return folder

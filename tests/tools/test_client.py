@@ -41,7 +41,7 @@ def test_a_token_is_sent_and_not_to_where_a_redirect_leads(server, tmp_path) -> 
     assert arrived == ["Bearer a-token", None]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"two s3cret", b"s3cret\xff", b"s3cret" * 20_000])
+@pytest.mark.parametrize("content", [None, b"", b"two s3cret", b"s3cret\xff"])
 def test_a_token_file_that_cannot_be_used_is_one_line(tmp_path, content) -> None:
     file = tmp_path / "token"
     if content is not None:

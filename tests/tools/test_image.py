@@ -65,12 +65,6 @@ def python(folder, monkeypatch) -> str:
     return path
 
 
-def test_its_own_layers_have_at_most_110_mb(folder) -> None:
-    """Of which 20 MB are for bytecode."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert sum(path.stat().st_size for path in files) < 90e6
-
-
 async def test_every_import_of_dynsched_works_and_what_a_run_loads_has_bytecode(
     python, sim, prometheus, tmp_path
 ) -> None:

@@ -20,6 +20,7 @@ from dynsched.util.logs import (
     last_words,
     logging_aside,
     quiet_logger,
+    trouble_kind,
 )
 
 logger = logging.getLogger("dynsched.test")
@@ -116,6 +117,21 @@ def test_a_kind_of_trouble_is_new_once_however_its_numbers_change() -> None:
     assert not logged.forget("server")
     assert logged.is_new("server", "connection refused")
     assert not logged.is_new("another server", "connection refused")
+
+
+@pytest.mark.parametrize(
+    ("same", "one", "other"),
+    [
+        (True, "'10.0.0.7:9100': no node has this name", "'abc': no node has this name"),
+        (True, 'HTTP 500: "request id xyz"; look at it', 'HTTP 500: "request id abc"; look at it'),
+        (True, "no node 'a' has 10.0.0.7: n1", "no node 'a', 'b', 'c' has fd00::7: n2, n3"),
+        (False, "HTTP 500 Internal Server Error", "HTTP 503 Service Unavailable"),
+        (False, "they differ in cluster", "they differ in cluster, job"),
+        (False, "Prometheus's answer isn't JSON", "Prometheus's answer isn't there"),
+    ],
+)
+def test_the_same_trouble_in_other_numbers_and_names(same: bool, one: str, other: str) -> None:
+    assert (trouble_kind(one) == trouble_kind(other)) is same
 
 
 def test_a_bounded_number_of_kinds_is_logged_until_the_trouble_is_over() -> None:

@@ -17,12 +17,10 @@ from misbehaving_server import GOOD, MisbehavingServer, Seen, http
 from pods_support import reached
 from prometheus_support import free_port
 
-from dynsched.core.load.recent import RecentPods
 from dynsched.kube.client import KubeClient
 from dynsched.kube.failures import ApiRequest
 from dynsched.kube.kubeconfig import load_config
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.kube.pod_watch import PodWatch
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.tools.client import ServerError
 from dynsched.tools.collect import CollectOptions, Memory, push
@@ -179,11 +177,6 @@ async def ask_kube(path: Path) -> None:
         await api.call(LIST)
 
 
-async def watch_pods(path: Path) -> None:
-    async with api_support.api_of(path) as api:
-        await PodWatch(api, RecentPods()).follow("1")
-
-
 async def watch_nodes(path: Path) -> None:
     async with api_support.api_of(path, KubeClient) as client:
         watch, stop = NodeWatch(client), asyncio.Event()
@@ -199,7 +192,7 @@ async def watch_nodes(path: Path) -> None:
             await running
 
 
-KUBE = [ask_kube, watch_pods, watch_nodes]
+KUBE = [ask_kube, watch_nodes]
 
 
 @pytest.mark.parametrize("ask", KUBE)

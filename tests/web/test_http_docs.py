@@ -10,24 +10,17 @@ import shlex
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from msgspec.json import schema_components
 from programs import ROOT
 from scenes import EXAMPLE_RULES, NOON, Scene, example, expected_example
 from store_support import Clock, make_store
 
-from dynsched import __version__
-from dynsched.core.alerts import AlertState
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
-from dynsched.core.marks import Action
 from dynsched.core.nodes import Node
-from dynsched.core.samples import Quality
 from dynsched.features.order.ranks import compute_order
-from dynsched.features.order.status import LastOrder, NodeInOrder, OrderStatus
+from dynsched.features.order.status import LastOrder, OrderStatus
 from dynsched.web.app import ENDPOINTS, make_app
-from dynsched.web.extender import EXTENDER_ENDPOINTS
 from dynsched.web.node_series import node_series
-from dynsched.web.nodes import encode_nodes
 
 PAGE = ROOT / "docs/http.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>curl [^\n]+)\n(?P<answer>.*?)```", re.DOTALL)
@@ -137,17 +130,3 @@ async def test_the_examples_are_what_is_answered() -> None:
 @pytest.mark.parametrize("path", ENDPOINTS)
 def test_every_endpoint_is_described(path) -> None:
     assert f"`{path.replace('{name}', 'NAME')}`" in PAGE.read_text()
-
-
-def test_the_document_has_every_endpoint_and_the_types_that_are_encoded() -> None:
-    document = json.loads((ROOT / "dynsched/web/openapi.json").read_bytes())
-    assert document["info"]["version"] == __version__
-    assert list(document["paths"]) == [*ENDPOINTS, *EXTENDER_ENDPOINTS]
-    schemas = document["components"]["schemas"]
-    around = json.loads(encode_nodes(example()))
-    assert around.keys() == schemas["Nodes"]["properties"].keys()
-    types = [NodeInOrder, Action, AlertState, Quality]
-    _, encoded = schema_components(types, ref_template="#/components/schemas/{name}")
-    for name, schema in encoded.items():
-        told = {key: of for key, of in schemas[name].items() if key != "description"}
-        assert told == {key: of for key, of in schema.items() if key in told}, name

@@ -22,11 +22,11 @@ from scenes import (
 )
 from web_support import JSON, PATHS, check, get
 
+from dynsched.core.guard import WriteFailure
 from dynsched.core.health import why_unsuccessful
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, RecentPod
 from dynsched.core.nodes import Node
-from dynsched.core.pace import WriteFailure
 from dynsched.core.samples import Matched, Quality, QueryResult, Unmatched
 from dynsched.core.tick import Leadership, WriteResult
 from dynsched.features.order.ranks import compute_order
@@ -84,37 +84,29 @@ async def test_what_is_not_ok_is_one_table(client, ticks, clock) -> None:
         assert text.startswith(words.strip("`"))
 
 
-async def test_status_is_ok_while_ticks_succeed_or_says_why(client, ticks, clock) -> None:
-    assert await get(client, "/status", 503) == "no tick has finished yet"
+async def test_status_is_text_or_json_and_everything_waits_for_the_first_tick(
+    client, ticks
+) -> None:
+    ticks.synced, ticks.leader = lambda: False, lambda: "dynsched-0"
+    assert await get(client, "/healthz") == "ok"
+    await get(client, "/readyz", 503)
+    ticks.synced = lambda: True
+    await get(client, "/readyz", 503)
     for path in ("/nodes", "/nodes/worker-1", "/rules"):  # no empty list, which tells of no node
         assert "no tick" in (await get(client, path, 503))["error"]
-    error = "no rule could be queried: connection refused"
-    ticks.publish(replace(example(), error=error))
-    assert await get(client, "/status", 503) == error
+    early = await get(client, "/status", 503, **JSON)
+    check(early, ok=False, error="no tick has finished yet", rules_error=None)
+    ticks.rules_error = lambda: "rules.yaml:3: no"
+    check(await get(client, "/status", 503, **JSON), rules_error="rules.yaml:3: no")
+    assert await get(client, "/readyz") == "ok"
+    ticks.rules_error = lambda: None
+    ticks.publish(replace(example(), error="no rule could be queried"))
+    assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
     ticks.publish(example())
     page = "text/html,application/xhtml+xml,*/*;q=0.8"  # as browsers ask
     assert (await get(client, "/status", Accept=page))["ok"]
     assert await get(client, "/status") == "ok"
-    clock.now += 600
-    assert "10m ago" in await get(client, "/status", 503)
-
-
-async def test_while_no_rules_are_in_force_all_answers_say_so(client, ticks) -> None:
-    ticks.rules_error = lambda: "rules.yaml:3: no"
-    why = "no rules are in force: rules.yaml:3: no"
-    assert await get(client, "/status", 503) == why
-    check(await get(client, "/status", 503, **JSON), error=why, rules_error="rules.yaml:3: no")
-    assert why in (await get(client, "/nodes", 503))["error"]
-    assert await get(client, "/readyz") == "ok"
-
-
-async def test_status_as_json(client, ticks) -> None:
-    ticks.leader = lambda: "dynsched-0"
-    before = await get(client, "/status", 503, **JSON)
-    check(before, ok=False, error="no tick has finished yet", tick=None, nodes=None, rules=None)
-    ticks.publish(example())
     status = await get(client, "/status", **JSON)
-    assert list(status) == list(before)
     nodes = {"total": 8, "eligible": 7, "marked": 2, "pressured": 4}
     check(status, ok=True, leader="dynsched-0", leading=True, nodes=nodes, capped_pools=[""])
     check(status, pods={"watched": False, "error": None})
@@ -177,16 +169,6 @@ async def test_nodes_tells_measured_and_expected_load_apart(client, ticks) -> No
     check(nodes["worker-1"]["rules"][0], expected_value=61.0, expected=None)
 
 
-@pytest.mark.parametrize("marked", [None, True, False])
-async def test_nodes_can_be_narrowed_by_mark(client, ticks, marked) -> None:
-    ticks.publish(example())
-    every = await get(client, "/nodes")
-    wanted = [node for node in every["nodes"] if marked in (None, node["marked"])]
-    narrowed = "" if marked is None else f"marked={str(marked).lower()}"
-    assert await get(client, f"/nodes?{narrowed}") == {**every, "nodes": wanted}
-    assert "marked" in (await get(client, "/nodes?marked=yes", 400))["error"]
-
-
 async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, ticks) -> None:
     mark = {"label": None, "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     scene = Scene({**EXAMPLE_RULES, "mark": mark}, [Node("a")])
@@ -234,33 +216,11 @@ async def test_values_that_are_no_numbers_are_null(client, ticks) -> None:
 
 async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(ticks) -> None:
     ticks.publish(many(300))
-    impatient = asyncio.create_task(ticks.encoded_nodes(ticks.tick, marked=None))
-    patient = asyncio.create_task(ticks.encoded_nodes(ticks.tick, marked=None))
+    impatient = asyncio.create_task(ticks.encoded_nodes(ticks.tick))
+    patient = asyncio.create_task(ticks.encoded_nodes(ticks.tick))
     await asyncio.sleep(0)
     impatient.cancel()
     assert len(json.loads(await patient)["nodes"]) == 300
-
-
-@pytest.mark.parametrize("path", ["/nodes", "/nodes?marked=true"])
-async def test_what_a_client_has_is_not_sent_again_nor_to_head(client, ticks, path) -> None:
-    async with client.get(path) as early:
-        assert (early.status, "ETag" in early.headers) == (503, False)
-    ticks.publish(many(300))
-    async with client.get(path) as first:
-        whole = await first.read()
-        known = {"If-None-Match": first.headers["ETag"]}
-    async with client.head(path) as response:
-        assert (response.status, await response.read()) == (200, b"")
-        assert response.headers["Content-Length"] == str(len(whole))
-        assert response.headers["ETag"] == known["If-None-Match"]
-    for ask in (client.get, client.head):
-        async with ask(path, headers=known) as same:
-            assert (same.status, await same.read()) == (304, b"")
-            assert same.headers["Cache-Control"] == "no-store"
-    ticks.publish(example())
-    async with client.get(path, headers=known) as news:
-        assert news.status == 200
-        assert news.headers["ETag"] != known["If-None-Match"]
 
 
 async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, ticks) -> None:
@@ -302,16 +262,6 @@ async def test_rules_of_no_node_and_of_several_series_are_told(client, ticks) ->
         assert (of_cpu, of_memory.split(":")[0]) == (None, "'x'")
     found = [rule["several_series"] for rule in (await get(client, "/rules"))["rules"]]
     assert found == [{"nodes": 1, "example": "a", "differ_in": ["instance"]}, None]
-
-
-async def test_alive_before_ready(client, ticks) -> None:
-    ticks.synced = lambda: False
-    assert await get(client, "/healthz") == "ok"
-    await get(client, "/readyz", 503)
-    ticks.synced = lambda: True
-    await get(client, "/readyz", 503)
-    ticks.publish(replace(example(), error="no rule could be queried"))
-    assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
 
 
 POOLS = {"guard": {"pool_label": "pool"}, "order": {"score": {"cpu": 1}, "equal_below": 0}}
@@ -368,8 +318,6 @@ async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:
     ticks.show_order(OrderStatus(error="403"))
     check(await get(client, "/order"), error="403", counts=None, pools=[])
     assert "403" in await get(client, "/status", 503)
-    assert (await get(client, "/nodes"))["order_error"] is None  # of the last tick
-    ticks.publish(example())
     assert (await get(client, "/nodes"))["order_error"] == "403"
 
 

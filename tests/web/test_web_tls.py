@@ -87,7 +87,7 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
                 (lambda: path.write_text("half of one"), "; both must be PEM"),
                 (lambda: shutil.copy(foreign, path), "the key belongs to another certificate"),
                 (path.unlink, f"{path}: No such file or directory"),
-                (pipe, f"{path}: this is a pipe, not a file"),
+                (pipe, f"{path}: this is a pipe or a device, not a file"),
             )
         ):
             caplog.clear()

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, Literal
 
 import numpy as np
 
+from closedloop.descheduler import Running
 from closedloop.meters import Floats
 from closedloop.peers import formulas as by
 from closedloop.peers.base import METRICS_SERVER, Peer
@@ -33,11 +36,15 @@ class Descheduled(Peer):
 
 
 class SoftTainter(Peer):
-    """OpenShift's soft-tainter: every ``every`` seconds it puts no, one or two soft taints on each
-    node, by the bands of LowNodeUtilization (``how``). ``plain``: by CPU alone, and not by the
-    distance from the mean that is amplified by three. ``taints`` False: only the descheduler goes
-    by that load. ``minute``: the range of its recording rules. CPU pressure is the share of it in
-    which a node's pods wanted more than it has.
+    """OpenShift's profile KubeVirtRelieveAndMigrate: every ``every`` seconds soft-tainter puts no,
+    one or two soft taints on each node, by the bands of LowNodeUtilization (``how``), and the
+    ``descheduler`` evicts by the same load. ``taints`` False: only the descheduler runs.
+
+    ``load``: the recorded metric. By default the distance from the mean, amplified by three;
+    "stable": its 0.66 quantile of 5 minutes, with a cooldown (recorded since May 2026, and used
+    only where the user asks for it); "plain": CPU alone. ``minute``: the range of the recording
+    rules, which run every half of it. CPU pressure is the share of it in which a node's pods wanted
+    more than the node has.
 
     openshift/cluster-kube-descheduler-operator 945dcaa9, pkg/softtainter and
     pkg/operator/target_config_reconciler.go (0:10 around the mean, at most 2 evictions a node and 5
@@ -46,13 +53,14 @@ class SoftTainter(Peer):
     """
 
     LINES: Final = Descheduling(0, 10, every=30, per_node=2, total=5, knows_uses=False)
+    MACHINES: Final = replace(LINES, rest=900)
 
     def __init__(
         self,
         world: World,
         *,
         how: Descheduling = LINES,
-        plain: bool = False,
+        load: Literal["", "stable", "plain"] = "",
         descheduler: bool = False,
         taints: bool = True,
         minute: float = 60.0,
@@ -61,8 +69,11 @@ class SoftTainter(Peer):
         super().__init__(world, scrape=scrape, window=max(minute, 2 * scrape))
         if descheduler:
             self.descheduler = LowNodeUtilization(world, how, lambda _: self._load)
-        self._how, self._plain, self._taints = how, plain, taints
-        self._waited: deque[Floats] = deque(maxlen=round(minute / 2))
+        self._how, self._by, self._taints = how, load, taints
+        self._recorded = round(minute / 2)
+        self._waited: deque[Floats] = deque(maxlen=self._recorded)
+        self._deviations: deque[Floats] = deque(maxlen=10)  # 5 minutes
+        self._evicted: deque[tuple[float, int]] = deque()
         self._load = np.full(self.nodes, np.nan)
         self.writes = 0
 
@@ -70,22 +81,44 @@ class SoftTainter(Peer):
         """Between two ticks: pressure."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
 
+    def evicts(self, running: Mapping[str, Running]) -> list[Running]:
+        """As `Default`; evictions count for the cooldown."""
+        chosen = super().evicts(running)
+        self._evicted.extend((self.world.clock(), each.node) for each in chosen)
+        return chosen
+
     def renew(self, now: int) -> None:
-        """Taints, where the load of every node is known."""
+        """Taints, by the load that was recorded a third of the interval ago; then a new load."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
-        if now % self._how.every:
+        if self._taints and now % self._how.every == 0 and not np.isnan(self._load).any():
+            self._taint()
+        if (now + self._recorded // 3) % self._recorded == 0:
+            self._record(now)
+
+    def _record(self, now: int) -> None:
+        """The load of all nodes; as before where one has no metric."""
+        there, percent = self.world.ledger.present, self.world.measured()
+        if np.isnan(percent[there]).any():
             return
-        self.percent = np.where(self.world.ledger.present, self.world.measured(), 0.0)
-        if np.isnan(self.percent).any():
-            return
+        self.percent = np.where(there, percent, percent[there].mean())
         pressure = np.mean(self._waited, axis=0)
-        self._load = (
-            np.floor(self.percent)
-            if self._plain
-            else by.soft_tainter_load(self.percent / 100, pressure, self.memory)
-        )
-        if not self._taints:
-            return
+        found = by.soft_tainter_deviations(self.percent / 100, pressure, self.memory)
+        self._deviations.append(found)
+        if self._by == "plain":
+            self._load = np.floor(self.percent)
+        elif self._by == "stable":
+            stable = np.quantile(self._deviations, 0.66, axis=0)
+            self._load = by.soft_tainter_load(stable, self._cooldown(now))
+        else:
+            self._load = by.soft_tainter_load(found)
+
+    def _cooldown(self, now: int) -> Floats:
+        while self._evicted and self._evicted[0][0] <= now - 20 * self._recorded:
+            self._evicted.popleft()
+        nodes = np.array([node for _, node in self._evicted], dtype=int)
+        return by.soft_tainter_cooldown(np.bincount(nodes, minlength=self.nodes).astype(float))
+
+    def _taint(self) -> None:
         how = self._how
         taints = by.soft_taints(*by.bands(self._load, how.low, how.high, relative=how.relative))
         before = self.world.ledger.taints

@@ -202,18 +202,28 @@ def crane_hot_value(bound: dict[float, Floats], counts: dict[float, int]) -> Flo
     return points
 
 
-def soft_tainter_load(cpu: Floats, pressure: Floats, memory: Floats) -> Floats:
-    """The load that OpenShift's soft-tainter judges by default, in whole per cent: three times the
-    distance of a node above the mean in CPU, CPU pressure (where more than 70 % is used) and
-    memory.
+def soft_tainter_deviations(cpu: Floats, pressure: Floats, memory: Floats) -> Floats:
+    """How far each node is above the mean in CPU, CPU pressure (where more than 70 % is used) and
+    memory. Pressure of memory, which counts above 70 % of it, is not simulated.
 
     openshift/cluster-kube-descheduler-operator 945dcaa9,
-    bindata/assets/kube-descheduler/prometheusrule.yaml
-    (linear_amplified_ideal_point_positive_distance, k3).
+    bindata/assets/kube-descheduler/prometheusrule.yaml, for this and the next two.
     """
     shares = np.stack([cpu, np.where(cpu > 0.7, pressure, 0.0), memory])
-    above = np.maximum(shares - shares.mean(axis=1, keepdims=True), 0)
-    load: Floats = np.floor(100 * np.minimum(3 * np.sqrt((above**2).sum(axis=0)), 1))
+    return np.maximum(shares - shares.mean(axis=1, keepdims=True), 0)
+
+
+def soft_tainter_cooldown(evicted: Floats) -> Floats:
+    """The factor that quiets a node: less by a tenth for each eviction in the last 10 minutes."""
+    return np.maximum(1 - 0.1 * evicted, 0.01)
+
+
+def soft_tainter_load(deviations: Floats, cooldown: Floats | float = 1.0) -> Floats:
+    """The load that OpenShift's soft-tainter uses, in whole percent: three times the distance above
+    the mean, at most 1, times the cooldown.
+    """
+    distance = np.sqrt((deviations**2).sum(axis=0))
+    load: Floats = np.floor(100 * np.minimum(3 * distance, 1) * cooldown)
     return load
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +22,8 @@ class Descheduling:
     """LowNodeUtilization: the lines in per cent (``relative`` to the mean), seconds between two
     cycles, and the limits of one cycle. ``knows_uses``: what each pod uses is known (by
     metrics-server); by a query of Prometheus it is not, and as many pods go as the limits let.
+    ``rest``: seconds for which a pod that was moved stays, doubled by each further move (the plugin
+    KubevirtMigrationAware, for virtual machines; pods of containers have none).
     """
 
     low: float
@@ -30,6 +33,7 @@ class Descheduling:
     per_node: int = 5
     total: int = 1_000_000
     knows_uses: bool = True
+    rest: int = 0
 
 
 TUNED: Final = Descheduling(10, 10, per_node=1, total=3)
@@ -69,6 +73,15 @@ def low_node_utilization(
     return chosen
 
 
+def rests(moves: Sequence[float], now: float, how: Descheduling) -> bool:
+    """Whether a pod that was moved at these times stays.
+
+    openshift-virtualization/kubevirt-descheduler-plugins, kubevirtmigrationaware, as vendored in
+    openshift/cluster-kube-descheduler-operator 945dcaa9: 15 minutes, at most 6 hours.
+    """
+    return bool(moves) and now - moves[-1] < min(how.rest * 2 ** (len(moves) - 1), 21600)
+
+
 class _Both(Meters):
     """Two sources that are scraped; the first is the one that is asked."""
 
@@ -99,6 +112,7 @@ class LowNodeUtilization:
         self._world, self._how = world, how
         self._load = load or self._smoothed
         self._last: Floats | None = None
+        self._moves: dict[str, list[float]] = defaultdict(list)
         if load is None:
             window = 2 * METRICS_SERVER if world.scenario.window else 0.0
             self._server = Meters(len(world.capacity), METRICS_SERVER, window, world.seed)
@@ -106,10 +120,19 @@ class LowNodeUtilization:
 
     def __call__(self, running: Mapping[str, Running]) -> list[Running]:
         """The pods that are to be placed anew now."""
-        load = self._load(self._world)
-        if int(self._world.clock()) % self._how.every:
+        there, load, now = self._world.ledger.present, self._load(self._world), self._world.clock()
+        if int(now) % self._how.every:
             return []
-        return low_node_utilization(load, self._world.capacity, running, self._how)
+        load = np.where(there, load, load[there].mean())
+        free = {
+            uid: each
+            for uid, each in running.items()
+            if not rests(self._moves.get(uid, ()), now, self._how)
+        }
+        chosen = low_node_utilization(load, self._world.capacity, free, self._how)
+        for each in chosen:
+            self._moves[each.pod.uid].append(now)
+        return chosen
 
     def _smoothed(self, world: World) -> Floats:
         values = 100 * self._server.values(int(world.clock())) / world.capacity

@@ -84,14 +84,14 @@ class Koordinator(Peer):
 
 class Volcano(Peer):
     """Volcano with its plugins nodeorder, binpack and usage. The metric is a mean over 10 minutes
-    of a rate over 5, asked for every 30 s, and a pod counts with its estimate in its first 30 s.
+    (of CPU: of a rate over 5), queried every 30 s. A pod counts with its estimate for its first
+    30 s. The plugin's predicate, which rejects a node over 80 %, is off, as in its examples.
 
-    volcano-sh/volcano ed72c7c8, pkg/scheduler/plugins/usage (the estimator: since v1.16.0-alpha.0),
+    volcano-sh/volcano ed72c7c8, pkg/scheduler/plugins/usage (the estimator and its shadow_cache.go
+    are in the alphas of v1.16, and not in v1.15.1),
     pkg/scheduler/metrics/source/metrics_client_prometheus.go, plugins/binpack/binpack.go and
-    installer/helm/chart/volcano/config/volcano-scheduler.conf. ``limit``: per cent of CPU beyond
-    which the plugin's predicate rejects a node; the example in usage.go switches it off.
-    ``adapted``: the metric is the user's own, here a rate over 2 minutes
-    (metrics_client_prometheus_adapt.go).
+    installer/helm/chart/volcano/config/volcano-scheduler.conf. ``adapted``: the metric
+    is the user's own, here a rate over 2 minutes (metrics_client_prometheus_adapt.go).
     """
 
     def __init__(
@@ -101,36 +101,40 @@ class Volcano(Peer):
         ratio: float = 0.7,
         weights: tuple[int, int] = (1, 1),
         weight: int = 5,
-        limit: float | None = None,
         adapted: bool = False,
         estimator: bool = True,
         binpack: bool = True,
     ) -> None:
         super().__init__(world, scrape=world.scenario.scrape, window=120.0 if adapted else 300.0)
-        self._series = Series(RECORDED if adapted else 600)
-        self._weights, self._weight, self._limit = weights, weight, limit
+        seconds = RECORDED if adapted else 600
+        self._cpu, self._memory = Series(seconds), Series(seconds)
+        self._used = np.zeros((2, self.nodes))
+        self._weights, self._weight = weights, weight
         self._ratio, self._estimator, self._binpack = ratio, estimator, binpack
 
     def renew(self, now: int) -> None:
         """Every 30 s."""
         if now % RECORDED == 0:
-            self._series.add(self.world.measured())
-            self.percent = np.nan_to_num(self._series.mean(), nan=0.0)
+            self._cpu.add(self.world.measured())
+            self._memory.add(100 * self.memory)
+            self.percent = np.nan_to_num(self._cpu.mean(), nan=0.0)
+            self._used = np.stack([self.percent, self._memory.mean()])
 
-    def _composite(self) -> tuple[Floats, Floats]:
+    def _composite(self) -> Floats:
         """The shares of CPU and memory in use, with the estimates of just-bound pods in their
         order: a node beyond 60 % multiplies those that follow by 1.2.
         """
-        capacity, since = self.world.capacity, self.world.clock() - RECORDED
-        estimated = np.zeros(self.nodes)
-        memory = self.memory
-        percent = np.nan_to_num(self.percent)
-        for _, node, pod in reversed(self.bound_after(since) if self._estimator else []):
-            used = min(percent[node] / 100 + estimated[node] / capacity[node], 1)
-            shares = self._weights[0] * used + self._weights[1] * memory[node]
-            risk = 1.2 if shares / sum(self._weights) >= 0.6 else 1.0
-            estimated[node] += by.volcano_estimate(pod.cpu, 0, self._ratio, risk=risk)
-        return by.volcano_composite(percent, estimated, capacity), memory
+        room = np.stack([self.world.capacity, self.world.ledger.memory])
+        estimated = np.zeros_like(room)
+        since = self.world.clock() - RECORDED
+        for _, at, pod in reversed(self.bound_after(since) if self._estimator else []):
+            before = by.volcano_composite(self._used[:, at], estimated[:, at], room[:, at])
+            risk = 1.2 if np.average(before, weights=self._weights) >= 0.6 else 1.0
+            requests = pod.cpu, pod.memory
+            estimated[:, at] += [
+                by.volcano_estimate(each, 0, self._ratio, risk=risk) for each in requests
+            ]
+        return by.volcano_composite(self._used, estimated, room)
 
     def score(self, pod: Pod) -> Floats:
         """As `Peer`, and binpack's."""
@@ -139,12 +143,6 @@ class Volcano(Peer):
         packed = 50 * (packed + (ledger.memory_requested + pod.memory) / ledger.memory)
         usage = by.volcano_score(*self._composite(), self._weights, self._weight)
         return usage + packed * self._binpack
-
-    def passes(self, pod: Pod) -> Bools:
-        """As `Peer`."""
-        if self._limit is None:
-            return super().passes(pod)
-        return ~(np.nan_to_num(self.percent) > self._limit)
 
 
 class Crane(Peer):

@@ -13,8 +13,8 @@ from closedloop.world import World
 
 class Trimaran(Peer):
     """What Trimaran's plugins share: load-watcher asks once a minute, the plugin takes its answer
-    every 30 s. From Prometheus, that is mean and deviation over 15 minutes of a recorded rate over
-    5; from metrics-server the last value, without a deviation.
+    every 30 s. From metrics-server (the default of both) that is the ``latest`` value, without a
+    deviation; from Prometheus mean and deviation over 15 minutes of a recorded rate over 5.
 
     paypal/load-watcher 17df8f96 (v0.2.4), pkg/watcher/watcher.go, api/client.go (always the window
     of 15 minutes) and internal/metricsprovider/prometheus.go; pkg/trimaran/collector.go of
@@ -22,7 +22,7 @@ class Trimaran(Peer):
     """
 
     def __init__(
-        self, world: World, *, latest: bool = False, weight: float = 1.0, by_requests: bool = True
+        self, world: World, *, latest: bool = True, weight: float = 1.0, by_requests: bool = True
     ) -> None:
         scrape, window = (METRICS_SERVER, 30.0) if latest else (world.scenario.scrape, 300.0)
         super().__init__(
@@ -53,7 +53,7 @@ class TargetLoadPacking(Trimaran):
         *,
         target: float = 40.0,
         multiplier: float = 1.5,
-        latest: bool = False,
+        latest: bool = True,
         weight: float = 1.0,
     ) -> None:
         super().__init__(world, latest=latest, weight=weight, by_requests=False)
@@ -84,7 +84,7 @@ class LowRiskOverCommitment(Trimaran):
     """
 
     def __init__(
-        self, world: World, *, limits: float = 1.0, latest: bool = False, weight: float = 1.0
+        self, world: World, *, limits: float = 1.0, latest: bool = True, weight: float = 1.0
     ) -> None:
         super().__init__(world, latest=latest, weight=weight)
         self._limits = limits

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -32,45 +32,22 @@ MOST_BOUND: Final = 20
 
 
 class _Entry(NamedTuple):
-    """Never changed: a thread may be reading it. A new one takes its place."""
-
     pod: BoundPod
     bound: float | None
     ended: float | None = None
     started: bool = False
+
+    @property
+    def at(self) -> float:
+        """When something happened to the pod last."""
+        at = self.bound if self.ended is None else self.ended
+        return 0.0 if at is None else at
 
     def counts(self, now: float) -> bool:
         """Whether it runs, or may be about to; or has ended."""
         if self.started or self.pod.assumed or self.bound is None or self.ended is not None:
             return True
         return now - self.bound < TO_START
-
-
-class _Remembered(Collection[RecentPod]):
-    """The pods that are remembered at one moment. Their ages are worked out when this is iterated
-    over, in the thread that does so: of 15,000 pods that takes longer than an answer of the
-    extender may.
-    """
-
-    def __init__(self, entries: tuple[_Entry, ...], now: float) -> None:
-        self._entries = entries
-        self._now = now
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, pod: object) -> bool:
-        return pod in list(self)
-
-    def __iter__(self) -> Iterator[RecentPod]:
-        now = self._now
-        for entry in self._entries:
-            bound, ended = entry.bound, entry.ended
-            yield RecentPod(
-                entry.pod,
-                None if bound is None else now - bound,
-                None if ended is None else now - ended,
-            )
 
 
 class RecentPods:
@@ -82,7 +59,6 @@ class RecentPods:
         self.window = window
         self._most = most
         self._entries: dict[str, _Entry] = {}
-        self._order: deque[tuple[float, str]] = deque()
         self._journal: deque[PodChange] = deque()
         self._journal_begins = 0
         self._nodes: Mapping[str, Node] = {}
@@ -95,42 +71,36 @@ class RecentPods:
         its requests; the time of one that was assumed begins with its binding. A binding that was
         observed is never overwritten by an assumed one.
         """
-        self._forget(now)
-        known = self._entries.get(pod.uid)
+        known = self._find(pod.uid, now)
         if known is None:
-            self._entries[pod.uid] = _Entry(pod, now)
-            self._remember(pod.uid, now)
+            self._put(_Entry(pod, now))
             self._tell(PodChange(pod, 1))
             return
         if known.ended is not None or known.pod == pod or (pod.assumed and not known.pod.assumed):
             return
         self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
-        is_new = known.pod.assumed and not pod.assumed
-        self._entries[pod.uid] = known._replace(pod=pod, bound=now if is_new else known.bound)
-        if is_new:
-            self._remember(pod.uid, now)
+        if known.pod.assumed and not pod.assumed:
+            self._put(known._replace(pod=pod, bound=now))
+        else:
+            self._entries[pod.uid] = known._replace(pod=pod)
 
     def start(self, uid: str, now: float) -> None:
         """The first container of a pod was started: it uses something from now on."""
         known = self._entries.get(uid)
         if known is None or known.started or known.ended is not None or known.pod.assumed:
             return
-        self._entries[uid] = known._replace(bound=now, started=True)
-        self._remember(uid, now)
+        self._put(known._replace(bound=now, started=True))
 
     def end(self, pod: BoundPod, now: float) -> None:
         """A pod that ran on a node uses nothing more: it finished, or was deleted."""
-        self._forget(now)
-        known = self._entries.get(pod.uid)
+        known = self._find(pod.uid, now)
         if known is None:
-            self._entries[pod.uid] = _Entry(pod, None, now)
-            self._remember(pod.uid, now)
+            self._put(_Entry(pod, None, now))
             self._tell(PodChange(pod, -1, is_recent=False))
         elif known.pod.assumed:  # its binding was missed, so its use is not to be taken off
             self.remove(pod.uid)
         elif known.ended is None:
-            self._entries[pod.uid] = known._replace(ended=now)
-            self._remember(pod.uid, now)
+            self._put(known._replace(ended=now))
             self._tell(PodChange(known.pod, -1))
 
     def never_ran(self, uid: str) -> None:
@@ -160,12 +130,14 @@ class RecentPods:
         for uid in [uid for uid, entry in self._entries.items() if entry.pod.node in gone]:
             self.remove(uid)
 
-    def pods(self, now: float, *, ago: float = 0.0) -> Collection[RecentPod]:
+    def pods(self, now: float, *, ago: float = 0.0) -> tuple[RecentPod, ...]:
         """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
         happened since), without those that wait to be started for long, and without assumed pods
         whose binding should have come by now: these are removed.
         """
-        self._forget(now)
+        # Forgetting is no change: by then the metrics show the pod.
+        since = now - self.window
+        self._entries = {uid: each for uid, each in self._entries.items() if each.at > since}
         late = [
             uid
             for uid, entry in self._entries.items()
@@ -174,8 +146,16 @@ class RecentPods:
         # With a change: who counted such a pod must not take it off again when it is bound later.
         for uid in late:
             self.remove(uid)
-        counting = (entry for entry in self._entries.values() if entry.counts(now))
-        return _Remembered(tuple(counting), now - ago)
+        then = now - ago
+        return tuple(
+            RecentPod(
+                entry.pod,
+                None if entry.bound is None else then - entry.bound,
+                None if entry.ended is None else then - entry.ended,
+            )
+            for entry in self._entries.values()
+            if entry.counts(now)
+        )
 
     def names(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
         """``namespace/name`` of those that were bound, and of those that ended; with the seconds
@@ -215,23 +195,17 @@ class RecentPods:
             self._journal.popleft()
             self._journal_begins += 1
 
-    def _remember(self, uid: str, now: float) -> None:
-        self._order.append((now, uid))
-        while len(self._order) > self._most:
-            self._drop(*self._order.popleft())
-
-    def _forget(self, now: float) -> None:
-        order = self._order
-        while order and order[0][0] <= now - self.window:
-            self._drop(*order.popleft())
-
-    def _drop(self, at: float, uid: str) -> None:
-        """Forget the pod, unless something else happened to it since ``at``. That is no change: by
-        then the metrics show the pod.
-        """
+    def _find(self, uid: str, now: float) -> _Entry | None:
+        """What is remembered of a pod, unless it is to be forgotten by now."""
         entry = self._entries.get(uid)
-        if entry is not None and at == (entry.bound if entry.ended is None else entry.ended):
-            del self._entries[uid]
+        return entry if entry is not None and entry.at > now - self.window else None
+
+    def _put(self, entry: _Entry) -> None:
+        """As the latest one. Above the limit the oldest entry is dropped."""
+        self._entries.pop(entry.pod.uid, None)
+        self._entries[entry.pod.uid] = entry
+        if len(self._entries) > self._most:
+            del self._entries[next(iter(self._entries))]
 
 
 class JustBound(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ class Extender:
     def filter(self, body: Body) -> bytes:
         """ExtenderArgs -> ExtenderFilterResult. Like the others, WireError for another body."""
         asked, key = wire.read_args(body), self.rules().require_label
-        if key is not None and asked.nodes is None and not self.synced():
+        if key is not None and asked.names is not None and not self.synced():
             return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
         try:
             if asked.names is not None:
@@ -97,7 +97,7 @@ class Extender:
         asked = wire.read_args(body)
         names = asked.names
         if names is None:
-            names = [name for name, _ in wire.read_heads(asked.nodes, None)]
+            names = [name for name, _ in wire.read_nodes(asked.nodes, None)[1]]
         try:
             scores = self._scores(names, asked)
         except Exception:
@@ -155,9 +155,9 @@ class Extender:
         passed = [name for name in names if name not in unresolvable and name not in failed]
         return wire.filter_answer(names=passed, failed=failed, unresolvable=unresolvable)
 
-    def _filter_nodes(self, raw: Raw | None, key: str | None) -> bytes:
+    def _filter_nodes(self, raw: Raw, key: str | None) -> bytes:
         """Whole nodes: those that pass go back as they came; their own labels count."""
-        refused, heads, nodes = self._refused(), wire.read_heads(raw, key), wire.read_nodes(raw)
+        refused, (nodes, heads) = self._refused(), wire.read_nodes(raw, key)
         bare = [name for name, is_labelled in heads if not is_labelled]
         stopped = [name for name, is_labelled in heads if is_labelled and name in refused]
         unresolvable = _reasons(stopped, refused) | dict.fromkeys(bare, missing_label(key or ""))

@@ -28,12 +28,8 @@ from dynsched.features.placing import (
     TENTHS,
     Method,
     WeightedProfile,
-    equal_line,
-    judged_loads,
-    mean_load,
     placing_loads,
     weighted_profile,
-    without_firing,
 )
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import format_threshold, format_value
@@ -66,7 +62,8 @@ Scores = dict[int, int]
 
 def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
     """The score of each distinct load. UNKNOWN scores what the median of the others does."""
-    known = sorted(set(loads) - {UNKNOWN})
+    distinct = set(loads)
+    known = sorted(distinct - {UNKNOWN})
     if not known:
         return {UNKNOWN: NEUTRAL}
     first_hot = bisect_left(known, FIRING)
@@ -81,7 +78,7 @@ def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
     steps = [best + (step + 0.5) * spread / BEST for step in range(BEST - least)]
     scores = {load: BEST - bisect_left(steps, load) for load in cool}
     scores |= {load + FIRING: 0 if cool else BEST - bisect_left(steps, load) for load in hot}
-    if UNKNOWN in loads:
+    if UNKNOWN in distinct:
         scores[UNKNOWN] = median_low([scores[load] for load in loads if load != UNKNOWN])
     return scores
 
@@ -174,7 +171,7 @@ class _FreshPods:
         for rule, weight, unseen in self._parts:
             bound, ended = unseen.parts(allocatable, rule.resource)
             added += weight * (bound - ended)
-        room = max(0, without_firing(load) - least)
+        room = max(0, load % FIRING - least)
         return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
 
 
@@ -188,10 +185,7 @@ class ProfileLoads:
         self.method = profile.method
         self._profile = profile
         self._uses = {name: expected.use for name, expected in evaluation.expected.items()}
-        loads = placing_loads(evaluation, profile)
-        mean = mean_load(loads.values())
-        self._line = equal_line(profile.equal_below, mean)
-        self._evaluated = judged_loads(evaluation, profile, loads, self._line)
+        _, mean, self._line, self._evaluated = placing_loads(evaluation, profile)
         self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
         self._fresh: dict[str, _FreshPods] = {}
         self._loads = {name: max(load, self._line) for name, load in self._evaluated.items()}

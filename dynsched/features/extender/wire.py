@@ -7,7 +7,6 @@ Go's decoder. Whole nodes are only passed on: they are not decoded, and go back 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -38,12 +37,31 @@ class _Pod(Struct, gc=False):
 _NULL: Final = Raw(b"null")
 
 
-class _Args(Struct, gc=False):
-    """ExtenderArgs."""
+class Candidates(Struct, gc=False):
+    """ExtenderArgs, the request of `/filter` and `/prioritize`: a pod, and the nodes by ``names``,
+    as whole ``nodes``, or both.
+    """
 
     pod: _Pod | None = field(name="Pod", default=None)
     names: list[str] | None = field(name="NodeNames", default=None)
     nodes: Raw = field(name="Nodes", default=_NULL)
+
+    @property
+    def scheduler(self) -> str:
+        return (self.pod and self.pod.spec and self.pod.spec.schedulerName) or ""
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid if self.pod and self.pod.metadata else ""
+
+
+class _Head(Struct, gc=False):
+    name: str
+    labels: Raw = _NULL
+
+
+class _Node(Struct, gc=False):
+    metadata: _Head
 
 
 class NodeList(Struct, gc=False, omit_defaults=True):
@@ -53,17 +71,6 @@ class NodeList(Struct, gc=False, omit_defaults=True):
     apiVersion: Raw | UnsetType = UNSET  # noqa: N815 (Kubernetes's own spelling)
     metadata: Raw | UnsetType = UNSET
     items: list[Raw] | None = None
-
-
-class Candidates(Struct, gc=False):
-    """The request of `/filter` and `/prioritize`: a pod's ``scheduler`` and ``uid``, and the nodes
-    by ``names``, as whole ``nodes``, or both.
-    """
-
-    scheduler: str
-    uid: str
-    names: list[str] | None
-    nodes: Raw | None
 
 
 class _HostPriority(Struct, gc=False):
@@ -103,55 +110,37 @@ class _PreemptArgs(Struct, gc=False):
     meta: Raw = field(name="NodeNameToMetaVictims", default=_NULL)
 
 
-_args = msgspec.json.Decoder(_Args)
+_candidates = msgspec.json.Decoder(Candidates)
 _node_list = msgspec.json.Decoder(NodeList)
+_node = msgspec.json.Decoder(_Node)
 _binding = msgspec.json.Decoder(Binding)
 _preempt_args = msgspec.json.Decoder(_PreemptArgs)
 _victims = msgspec.json.Decoder(dict[str, _Victims | None])
 _parts = msgspec.json.Decoder(dict[str, Raw])
+_labels = msgspec.json.Decoder(dict[str, Raw] | None)
 _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_args(body: Buffer) -> Candidates:
     """The body of `/filter` and `/prioritize`. WireError when there are no candidates in it."""
-    args = _read(_args, body)
-    nodes, pod = _given(args.nodes), args.pod or _Pod()
-    if args.names is None and nodes is None:
+    found = _read(_candidates, body)
+    if found.names is None and _is_null(found.nodes):
         raise WireError(
             "neither Nodes nor NodeNames is there: one of them must name the candidates"
         )
-    scheduler = pod.spec.schedulerName if pod.spec else None
-    uid = pod.metadata.uid if pod.metadata else ""
-    return Candidates(scheduler or "", uid, args.names, nodes)
+    return found
 
 
-def read_nodes(raw: Raw | None) -> NodeList:
-    """Whole nodes, once `read_heads` has checked them."""
-    return decode(_node_list, raw or b"", "Nodes")
-
-
-def read_heads(raw: Raw | None, key: str | None) -> list[tuple[str, bool]]:
-    """Each Node's name, and whether it has the label ``key``. WireError where one is no Node."""
-    items = decode(_heads_decoder(key), raw or b"", "Nodes").items or ()
-    found = [item.metadata for item in items]
-    if key is None:
-        return [(each.name, True) for each in found]
-    return [
-        (each.name, each.labels is not None and each.labels.wanted is not UNSET) for each in found
+def read_nodes(raw: Raw, key: str | None) -> tuple[NodeList, list[tuple[str, bool]]]:
+    """The list; and each Node's name, and whether it has the label ``key``, if that is not None.
+    WireError where one is no Node.
+    """
+    nodes = decode(_node_list, raw, "Nodes")
+    heads = [decode(_node, item, "Nodes").metadata for item in nodes.items or ()]
+    return nodes, [
+        (head.name, key is None or key in (decode(_labels, head.labels, "Nodes") or ()))
+        for head in heads
     ]
-
-
-@lru_cache(maxsize=4)
-def _heads_decoder(key: str | None) -> msgspec.json.Decoder[Any]:
-    """Decodes the names of a NodeList, and the label ``key`` where it is not None."""
-    fields: list[Any] = [("name", str)]
-    if key is not None:
-        wanted = ("wanted", Raw | UnsetType, field(name=key, default=UNSET))
-        labels: Any = msgspec.defstruct("Labels", [wanted], gc=False)
-        fields.append(("labels", labels | None, None))
-    metadata: Any = msgspec.defstruct("Metadata", fields, gc=False)
-    item: Any = msgspec.defstruct("Item", [("metadata", metadata)], gc=False)
-    return msgspec.json.Decoder(msgspec.defstruct("Heads", [("items", list[item] | None, None)]))
 
 
 def read_binding(body: Buffer) -> Binding:
@@ -166,11 +155,12 @@ def read_binding(body: Buffer) -> Binding:
 def read_preemption(body: Buffer) -> dict[str, Any]:
     """MetaVictims by node, from either form of the request."""
     args = _read(_preempt_args, body)
-    meta = _given(args.meta)
-    raw = _given(args.victims) if meta is None else meta
-    if raw is None:
+    if not _is_null(args.meta):
+        found = decode(_victims, args.meta, "NodeNameToMetaVictims")
+    elif not _is_null(args.victims):
+        found = decode(_victims, args.victims, "NodeNameToVictims")
+    else:
         raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
-    found = decode(_victims, raw, "NodeNameToVictims" if meta is None else "NodeNameToMetaVictims")
     return {node: _as_meta(victims or _Victims()) for node, victims in found.items()}
 
 
@@ -242,5 +232,5 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
         raise WireError("not JSON that can be read: it is nested too deeply") from None
 
 
-def _given(value: Raw) -> Raw | None:
-    return None if bytes(memoryview(value)[:4]) == b"null" else value
+def _is_null(value: Raw) -> bool:
+    return bytes(memoryview(value)[:4]) == b"null"

@@ -17,12 +17,9 @@ from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import MIN_CPU, MIN_MEMORY, PodRequestTotals
 from dynsched.core.node_table import NodeTable
 from dynsched.core.nodes import Node, Taint, is_closed
-from dynsched.features.order.tiers import FEW_NODES, NodeList, Pool, Ranked, lists_that_fit, pool_of
+from dynsched.features.order.tiers import FEW_NODES, NodeList, Pool, lists_that_fit, pool_of
 from dynsched.features.placing import (
     FIRING,
-    equal_line,
-    judged_loads,
-    mean_load,
     next_pod_loads,
     order_profile,
     placing_loads,
@@ -64,35 +61,27 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
 
     A node of unknown load comes in the middle: it is neither avoided nor preferred.
     """
-    rule_set = evaluation.rule_set
+    rule_set, table = evaluation.rule_set, evaluation.table
     if rule_set.order is None:
         return None
-    profile = order_profile(rule_set, rule_set.order)
-    loads = placing_loads(evaluation, profile)
+    profile, packs = order_profile(rule_set, rule_set.order), rule_set.order.pack
+    loads, _, line, judged = placing_loads(evaluation, profile)
     cool = [load for load in loads.values() if load < FIRING]
     if not cool:
         return None
-    hosts = host_names(evaluation.table.nodes.values())
-    not_listed = {
-        name: why_not_listed(evaluation, pods, name, hosts) for name in evaluation.table.entries
-    }
-    line, packs = equal_line(profile.equal_below, mean_load(loads.values())), rule_set.order.pack
-    judged = judged_loads(evaluation, profile, loads, line)
+    hosts = host_names(table.nodes.values())
+    not_listed = {name: why_not_listed(evaluation, pods, name, hosts) for name in table.entries}
     middle, steps = median_low(cool), next_pod_loads(evaluation, profile)
-    ranked = {
-        name: Ranked(hosts[name], judged.get(name, middle), steps[name])
-        for name, why in not_listed.items()
-        if why is None
-    }
+    listed = {name for name, why in not_listed.items() if why is None}
     # "All but" has to name a closed node only where its taint does not keep pods away.
     avoided = {
         name: hosts[name]
         for name, why in not_listed.items()
-        if why == "hot" or (why == "closed" and not _stray_taints(evaluation.table, name))
+        if why == "hot" or (why == "closed" and not _stray_taints(table, name))
     }
     pools = {
         pool: pool_of(
-            [ranked[name] for name in names if name in ranked],
+            [(hosts[n], judged.get(n, middle), steps[n]) for n in names if n in listed],
             [avoided[name] for name in names if name in avoided],
             line,
             threshold_load(profile) if len(names) <= FEW_NODES and not packs else 0,
@@ -100,9 +89,9 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
             has_unnamed=any(not_listed[name] == "unnamed" for name in names),
         )
         for pool, names in _pools(evaluation).items()
-        if not pool or not ranked.keys().isdisjoint(names)
+        if not pool or not listed.isdisjoint(names)
     }
-    lists, overflow, left_out = lists_that_fit(pools, len(evaluation.table.entries))
+    lists, overflow, left_out = lists_that_fit(pools, len(table.entries))
     kinds = Counter(
         why or ("ranked" if name in loads else "unknown") for name, why in not_listed.items()
     )
@@ -134,12 +123,13 @@ def why_not_listed(
     evaluation: Evaluation, pods: KnownPods, name: str, hosts: Mapping[str, str]
 ) -> str | None:
     """Why a node is in no list, one of UNLISTED; None when it is in one."""
-    node, rules = evaluation.table.entries[name].node, evaluation.table.entries[name].rules
+    node = evaluation.table.entries[name].node
     if name not in hosts:
         return "unnamed"
-    if any(evaluation.fires_above_threshold(rule, name) for rule in rules if not rule.shadow):
+    firing = evaluation.pressures[name].firing
+    if firing and any(evaluation.fires_above_threshold(rule, name) for rule, _ in firing):
         return "hot"
-    if is_closed(node) or _stray_taints(evaluation.table, name):
+    if node.taints and (is_closed(node) or _stray_taints(evaluation.table, name)):
         return "closed"
     return "full" if is_full(node, pods.requested.get(name, _NOTHING)) else None
 
@@ -166,9 +156,9 @@ def host_names(nodes: Iterable[Node]) -> dict[str, str]:
 
 def is_full(node: Node, requested: PodRequestTotals) -> bool:
     """Whether even the smallest pod has no room, by the number of pods or by their requests."""
-    with_one_more = (
-        ("pods", requested.pods + 1),
-        ("cpu", requested.cpu + MIN_CPU),
-        ("memory", requested.memory + MIN_MEMORY),
+    room = node.allocatable
+    return (
+        requested.pods + 1 > room.get("pods", math.inf)
+        or requested.cpu + MIN_CPU > room.get("cpu", math.inf)
+        or requested.memory + MIN_MEMORY > room.get("memory", math.inf)
     )
-    return any(need > node.allocatable.get(name, math.inf) for name, need in with_one_more)

@@ -15,11 +15,11 @@ from dynsched.core.load.pods import error_of_requests
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, named_rules
 from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
-from dynsched.features.order.tiers import Ranked
 from dynsched.features.placing import TENTHS
 from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
 
+_PREFIX: Final = "dynsched_order"
 MAX_LISTED: Final = 20
 """Pools without room that `/order` lists; it counts all."""
 
@@ -60,39 +60,37 @@ class OrderStatus:
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry of metrics."""
-        text = "Writes and deletions of the order."
-        writes = CounterMetricFamily("dynsched_order_writes", text, labels=["result"])
+        writes = CounterMetricFamily(
+            f"{_PREFIX}_writes", "Writes and deletions of the order.", labels=["result"]
+        )
         for result, count in self.calls.items():
             writes.add_metric([result], count)
         yield writes
         if self.in_force is not None:
-            text = "When this replica wrote the order in force."
-            yield _gauge("last_write_timestamp_seconds", text, value=self.in_force.at)
+            yield _gauge(
+                "last_write_timestamp_seconds",
+                "When this replica wrote the order in force.",
+                {"": self.in_force.at},
+            )
         order = self.order
         if order is None:
             return
-        text = "Nodes in the order, by pool."
-        yield _gauge("nodes", text, "pool", {pool: _length(order, pool) for pool in order.lists})
+        sizes = {pool: sum(1 for _ in nodes_of(order, pool)) for pool in order.lists}
+        yield _gauge("nodes", "Nodes in the order, by pool.", sizes, "pool")
         unlisted = {kind: order.counts[kind] for kind in UNLISTED}
-        yield _gauge("unlisted_nodes", "Nodes left out of the order.", "reason", unlisted)
-        text = "Pools for which the order has no room."
-        yield _gauge("left_out_pools", text, value=len(order.left_out))
+        yield _gauge("unlisted_nodes", "Nodes left out of the order.", unlisted, "reason")
+        left_out = {"": len(order.left_out)}
+        yield _gauge("left_out_pools", "Pools for which the order has no room.", left_out)
         if self.pods.running is not None:
-            text = "Running pods that got the order at their creation."
-            yield _gauge("pods", text, value=self.pods.with_order)
+            with_order = {"": self.pods.with_order}
+            yield _gauge("pods", "Running pods that got the order at their creation.", with_order)
 
 
-def _gauge(
-    name: str,
-    text: str,
-    label: str = "",
-    values: Mapping[str, float] | None = None,
-    value: float = 0.0,
-) -> Metric:
-    """The ``values`` by their label, or one ``value`` without a label."""
-    family = GaugeMetricFamily(f"dynsched_order_{name}", text)
-    for key, each in ({"": value} if values is None else values).items():
-        family.add_sample(family.name, {label: key} if label else {}, each)
+def _gauge(name: str, text: str, values: Mapping[str, float], label: str = "") -> Metric:
+    """``values`` by the label; without one there is one value."""
+    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text)
+    for key, value in values.items():
+        family.add_sample(family.name, {label: key} if label else {}, value)
     return family
 
 
@@ -123,27 +121,21 @@ class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
 
 def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
     """The nodes of a pool that the lists have, by rank."""
-    for rank, node, number, weight in _places(order, pool):
-        load = order.loads.get(node.host)
-        percent = None if load is None else load / TENTHS
-        is_equal = node.counts_as <= order.pools[pool].line
-        yield NodeInOrder(node.host, rank, is_equal, number, weight, percent)
-
-
-def _places(order: Order, pool: str) -> Iterator[tuple[int, Ranked, int, int]]:
-    """The rank of each of these nodes, the node, its list and its weight."""
+    of_pool, lists = order.pools[pool], order.lists[pool]
     placed = {
         host: (number, tier.weight)
-        for number, tiers in enumerate(order.lists[pool], 1)
+        for number, tiers in enumerate(lists, 1)
         for tier in tiers
         if not tier.all_but
         for host in tier.nodes
     }
-    names_the_others = any(not tiers or tiers[0].all_but for tiers in order.lists[pool])
-    for rank, node in enumerate(order.pools[pool].ranked, 1):
-        number, weight = placed.get(node.host, (1, 100) if names_the_others else (0, 0))
+    unnamed = (1, 100) if any(not tiers or tiers[0].all_but for tiers in lists) else (0, 0)
+    for rank, node in enumerate(of_pool.ranked, 1):
+        number, weight = placed.get(node.host, unnamed)
         if weight:
-            yield rank, node, number, weight
+            load, is_equal = order.loads.get(node.host), node.counts_as <= of_pool.line
+            percent = None if load is None else load / TENTHS
+            yield NodeInOrder(node.host, rank, is_equal, number, weight, percent)
 
 
 def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[str, Any]:
@@ -190,14 +182,12 @@ def place_of(tick: Tick, order: Order, name: str) -> dict[str, Any]:
     """The ranks of a node, in its pool and for pods that choose none; or why it has none."""
     table = tick.evaluation.table
     host = table.nodes[name].labels.get(HOSTNAME_LABEL)
-    pools = dict.fromkeys(("", table.entries[name].group.pool))
-    found = {
-        pool: {"rank": each.rank, "of": _length(order, pool), "weight": each.weight}
-        for pool in pools
-        if pool in order.lists
-        for each in nodes_of(order, pool)
-        if each.node == host
-    }
+    found = {}
+    for pool in dict.fromkeys(("", table.entries[name].group.pool)):
+        nodes = list(nodes_of(order, pool)) if pool in order.lists else ()
+        for each in nodes:
+            if each.node == host:
+                found[pool] = {"rank": each.rank, "of": len(nodes), "weight": each.weight}
     hosts = host_names(table.nodes.values())
     why = None if found else why_not_listed(tick.evaluation, tick.pods, name, hosts)
     return {"pools": found, "why": why}
@@ -213,7 +203,3 @@ def for_the_page(order: Order) -> dict[str, Any]:
         "loads": [node.load for node in nodes],
         "weights": [node.weight for node in nodes],
     }
-
-
-def _length(order: Order, pool: str) -> int:
-    return sum(1 for _ in _places(order, pool))

@@ -15,6 +15,7 @@ import heapq
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -99,7 +100,7 @@ class Pool(NamedTuple):
 
 
 def pool_of(
-    nodes: Iterable[Ranked],
+    nodes: Iterable[tuple[str, int, int]],
     avoided: Sequence[str],
     line: int,
     threshold_of_few: int,
@@ -107,15 +108,18 @@ def pool_of(
     packs: bool = False,
     has_unnamed: bool = False,
 ) -> Pool:
-    """In a small pool every node has several pods of each workload; if all were on one node, they
+    """Of ``nodes``: host name, load, and what the next pod adds.
+
+    In a small pool every node has several pods of each workload; if all were on one node, they
     would end with it. So where ``threshold_of_few`` is not 0, the spread decides while loads are no
     danger: the line is at half of this threshold at least. A pool that ``packs`` has no such line.
     """
     packs_below, line = (line, 0) if packs else (0, max(line, threshold_of_few // 2))
-    counted = (
-        node._replace(counts_as=max(_packed(node.load, packs_below), line)) for node in nodes
-    )
-    ranked = sorted(counted, key=lambda node: (node.counts_as, node.load, node.host))
+    counted = [
+        Ranked(host, load, step, max(_packed(load, packs_below), line))
+        for host, load, step in nodes
+    ]
+    ranked = sorted(counted, key=attrgetter("counts_as", "load", "host"))
     return Pool(ranked, avoided, line, packs_below, threshold_of_few, has_unnamed)
 
 
@@ -251,7 +255,7 @@ def _tiers(nodes: Sequence[Ranked], threshold_of_few: int) -> NodeList:
     count = 1 + min(max(1, _most_tiers([node.host for node in nodes]) - 1), len(rest))
     bounds = [len(rest) * tier // (count - 1) for tier in range(count)] if rest else []
     tiers = [nodes[:equal], *(rest[begin:end] for begin, end in pairwise(bounds))]
-    loads = [fmean(min(node.counts_as, FULL) for node in tier) for tier in tiers]
+    loads = [sum(min(node.counts_as, FULL) for node in tier) / len(tier) for tier in tiers]
     apart = max(SPREAD * TENTHS, (threshold_of_few or loads[-1]) - loads[0])
     found, weight = [], 101
     for at, (tier, load) in enumerate(zip(tiers, loads, strict=True)):

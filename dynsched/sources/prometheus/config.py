@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import requests.utils
 
-from dynsched.sources.prometheus.query_errors import QueryFailedError, file_problem, file_remedy
-from dynsched.util.files import FileTooLargeError, read_file
+from dynsched.sources.prometheus.query_errors import QueryFailedError
+from dynsched.util.files import read_file
 from dynsched.util.proxies import Proxy, ProxyError, proxy_for
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
@@ -23,6 +23,7 @@ DEFAULT_TIMEOUT: Final = 10.0
 _SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file
 _TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASCII
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"([!-~]([ -~]*[!-~])?)?")  # printable ASCII, no end spaces
 # Shorter texts are not treated as secrets: to mask them would make a message unreadable.
 _MIN_SECRET_LENGTH: Final = 4
 
@@ -76,7 +77,11 @@ class PrometheusConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
         problems = [*self._settle_url(), *self._settle_external_url(), *self._auth_problems()]
-        problems += filter(None, map(_header_problem, self.headers, self.headers.values()))
+        problems += [
+            f"--prom-header {name!r}: it must be a header's name and a value in printable ASCII"
+            for name, value in self.headers.items()
+            if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value))
+        ]
         if not (math.isfinite(self.timeout) and self.timeout > 0):
             problems.append(f"--prom-timeout is {self.timeout!r}: give seconds above 0")
         if bool(self.cert_file) != bool(self.key_file):
@@ -89,61 +94,51 @@ class PrometheusConfig:
 
     def _settle_url(self) -> list[str]:
         """Move user and password out of it; returns what is wrong."""
-        if problem := _url_problem(self.url):
+        if not _is_url(self.url):
             # Whatever is wrong, the message must not repeat a password that stands in the URL.
-            return [f"Prometheus URL {_shown(self.url)!r}: {problem}"]
+            return [f"Prometheus URL {_shown(self.url)!r}: {_WANTED}"]
         parts = urlsplit(self.url)
         userinfo, at, address = parts.netloc.rpartition("@")
         object.__setattr__(self, "url", f"{parts.scheme}://{address}{parts.path.rstrip('/')}")
+        if at and (self.username is not None or self.password is not None or self.password_file):
+            return ["the URL of Prometheus contains a user, and another one is configured"]
+        if at:
+            user, _, password = userinfo.partition(":")
+            object.__setattr__(self, "username", unquote(user))
+            object.__setattr__(self, "password", unquote(password))
         try:
             object.__setattr__(self, "proxy", proxy_for(self.url))
         except ProxyError as error:
             return [str(error)]
-        if not at:
-            return []
-        if self.username is not None or self.password is not None or self.password_file:
-            problem = "it contains a user, and another one is configured separately"
-            return [f"Prometheus URL {self.url!r}: {problem}"]
-        user, _, password = userinfo.partition(":")
-        object.__setattr__(self, "username", unquote(user))
-        object.__setattr__(self, "password", unquote(password))
         return []
 
     def _settle_external_url(self) -> list[str]:
         if self.external_url is None:
             return []
-        problem = _url_problem(self.external_url)
-        if problem is None and "@" in urlsplit(self.external_url).netloc:
-            problem = "it contains a user; everybody who opens the page would see it"
-        if problem:
-            return [f"--prom-external-url {_shown(self.external_url)!r}: {problem}"]
+        if not _is_url(self.external_url) or "@" in urlsplit(self.external_url).netloc:
+            return [f"--prom-external-url {_shown(self.external_url)!r}: {_WANTED}, without a user"]
         object.__setattr__(self, "external_url", self.external_url.rstrip("/"))
         return []
 
     def _auth_problems(self) -> list[str]:
         has_user = self.username is not None
         ways = {
-            "a bearer token (--prom-bearer-token)": self.bearer_token is not None,
-            "a bearer token (--prom-bearer-token-file)": bool(self.bearer_token_file),
-            "basic authentication (--prom-username)": has_user,
-            "an Authorization header (--prom-header)": any(
-                name.lower() == "authorization" for name in self.headers
-            ),
+            "--prom-bearer-token": self.bearer_token is not None,
+            "--prom-bearer-token-file": bool(self.bearer_token_file),
+            "--prom-username": has_user,
+            "--prom-header Authorization": "authorization" in map(str.lower, self.headers),
         }
-        given = [way for way, is_given in ways.items() if is_given]
-        problems = []
-        if len(given) > 1:
-            rest = "not both" if given[2:] == [] else "only one of them"
-            problems.append(f"give either {' or '.join(given)}, {rest}")
+        given = [flag for flag, is_given in ways.items() if is_given]
+        problems = [f"give only one of {' and '.join(given)}"] if len(given) > 1 else []
         if self.bearer_token is not None and not _TOKEN.fullmatch(self.bearer_token):
             problems.append("--prom-bearer-token is empty or has a space or line break in it")
         passwords = [self.password is not None, bool(self.password_file)]
         if all(passwords):
             problems.append("give either --prom-password or --prom-password-file, not both")
-        if not has_user and any(passwords):
-            problems.append("a password needs a user name: give --prom-username too")
-        if has_user and not any(passwords):
-            problems.append("--prom-username needs --prom-password-file (or --prom-password) too")
+        if has_user != any(passwords):
+            problems.append(
+                "--prom-username and --prom-password-file (or --prom-password) go together"
+            )
         return problems
 
     def credentials(self) -> Credentials:
@@ -152,13 +147,15 @@ class PrometheusConfig:
         secrets = [part for value in headers.values() for part in (value, *value.split())]
         token, password = self.bearer_token, self.password or ""
         if self.bearer_token_file:
-            token = _read_secret(self.bearer_token_file, "bearer token", _TOKEN.fullmatch)
+            flag = "--prom-bearer-token-file"
+            token = _read_secret(flag, self.bearer_token_file, _TOKEN.fullmatch)
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
             secrets.append(token)
         elif self.username is not None:
             if self.password_file:
-                password = _read_secret(self.password_file, "password", str.isprintable)
+                flag = "--prom-password-file"
+                password = _read_secret(flag, self.password_file, str.isprintable)
             # UTF-8, as RFC 7617 and Prometheus's own clients have it; requests would take Latin-1.
             pair = base64.b64encode(f"{self.username}:{password}".encode()).decode()
             headers["Authorization"] = f"Basic {pair}"
@@ -166,48 +163,38 @@ class PrometheusConfig:
         return Credentials(headers, tuple(secrets))
 
 
+_WANTED: Final = "write a URL like http://prometheus:9090/prefix"
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # a port that is no number, or a host with a label that is too long
+        return False
+    return bool(known) and not (re.search(r"\s", url) or parts.query or parts.fragment)
+
+
 def _shown(url: str) -> str:
     return re.split(r"[?#]", url.rpartition("@")[2])[0]
 
 
-def _header_problem(name: str, value: str) -> str | None:
-    if not _HEADER_NAME.fullmatch(name):
-        return f"--prom-header {name!r}: this is no header name"
-    if value != value.strip() or not value.isprintable() or not value.isascii():
-        return f"--prom-header {name}: its value must be printable ASCII, no end spaces"
-    return None
-
-
-def _url_problem(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # .port raises for a port that is no number
-        (host or "").encode("idna")
-    except ValueError:
-        return "the host or the port is malformed"
-    if "://" not in url:
-        return f"the scheme is missing; write http://{_shown(url)}"
-    if parts.scheme not in ("http", "https"):
-        return "only http:// and https:// are possible"
-    if not host or re.search(r"[\s\x00-\x1f]", url):
-        return "the host is missing, or there is a space in it"
-    if parts.query or parts.fragment:
-        return "it must end with the path, before ? and #"
-    return None
-
-
-def _read_secret(path: str, what: str, fits: Callable[[str], object]) -> str:
+def _read_secret(flag: str, path: str, fits: Callable[[str], object]) -> str:
     """Without the white space around it. QueryFailedError names the file, never what is in it."""
     try:
         secret = read_file(path, _SECRET_LIMIT).decode().strip()
-    except (FileTooLargeError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         secret = ""
     except OSError as error:
-        raise QueryFailedError(file_problem(what, path, error)) from None
+        raise QueryFailedError(_unreadable(flag, path, error)) from None
     if secret and fits(secret):
         return secret
-    wrong = f"does not hold one {what} and nothing else"
-    raise QueryFailedError(f"the {what} file {path} {wrong}; {file_remedy(what)}")
+    raise QueryFailedError(f"{flag} {path}: it does not hold one secret and nothing else")
+
+
+def _unreadable(flag: str, path: str, error: OSError) -> str:
+    return f"{flag} {path}: {error.strerror or error}; check the path, or the Secret and its mount"
 
 
 def tls_context(config: PrometheusConfig) -> ssl.SSLContext | None:
@@ -224,9 +211,9 @@ def tls_context(config: PrometheusConfig) -> ssl.SSLContext | None:
     except TlsFilesError as error:
         raise QueryFailedError(str(error)) from None
     except OSError as error:
-        whats = {cert: "client certificate", key: "client key"}
-        file = error.filename
-        raise QueryFailedError(file_problem(whats.get(file, "CA"), file, error)) from None
+        flags = {cert: "--prom-cert-file", key: "--prom-key-file"}
+        flag = flags.get(error.filename, "--prom-ca-file")
+        raise QueryFailedError(_unreadable(flag, error.filename, error)) from None
 
 
 @lru_cache(maxsize=1)

@@ -19,19 +19,14 @@ import msgspec
 
 from dynsched.core.samples import Sample, Series
 from dynsched.sources.prometheus.query_errors import QueryFailedError, excerpt
-from dynsched.util.formatting import label_name, one_line
+from dynsched.util.formatting import one_line
 
 _T = TypeVar("_T")
 _MAX_WARNINGS: Final = 10
 _YEAR_5138: Final = 1e11
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
-_WRONG_TYPE: Final = {
-    "scalar": f"the expression gives a scalar, which belongs to no node; {_BY_NODE}",
-    "string": f"the expression gives a string; {_BY_NODE}",
-    "matrix": "the expression gives a range of samples for each series; "
-    "put rate(...), avg_over_time(...) or the like around it",
-    "vector": "the answer to a range query is an instant vector; is this Prometheus's query API?",
-}
+_WRONG_TYPES: Final = ("scalar", "string", "matrix")
+"""Of a query's result, which then belongs to no node."""
 # All rules of a small cluster may have this together, in a container of 256 MiB. A series of nine
 # labels takes up to 2 kB while it is decoded: 100 MB. A point of a range takes ten times its JSON.
 _ALL_SERIES: Final = 50_000
@@ -45,13 +40,12 @@ _NODE_BYTES: Final = 2048
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
     """The most that one answer may hold, ``size`` in bytes of JSON. A rule that forgot to aggregate
-    (a series for each core and mode) exceeds it. ``label`` names the node in the series.
+    (a series for each core and mode) exceeds it.
     """
 
     nodes: int
     series: int
     size: int
-    label: str = "instance"
 
     def check(self, *, series: int = 0, size: int = 0) -> None:
         """QueryFailedError for more."""
@@ -61,8 +55,8 @@ class AnswerLimit:
         if series > self.series:
             found = f"has more than {self.series:,} series"
         raise QueryFailedError(
-            f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the "
-            f"node, as in `sum by ({label_name(self.label)}) (...)`, or select only this cluster's "
+            f"the answer {found}, in a cluster of {self.nodes:,} nodes; aggregate it by the label "
+            "that names the node, as in `sum by (instance) (...)`, or select only this cluster's "
             "series"
         )
 
@@ -150,8 +144,6 @@ def _error_in(envelope: _Envelope) -> str | None:
 
 def _open(body: bytearray) -> tuple[msgspec.Raw, list[str]]:
     """The data of a good answer, not decoded, and the server's warnings."""
-    if not body or body.isspace():
-        raise QueryFailedError("the answer is empty; is this Prometheus's query API?")
     envelope = _fit(_ENVELOPE, body, body)
     if error := _error_in(envelope):
         raise QueryFailedError(error)
@@ -214,9 +206,11 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
     data, warnings = _open(body)
     found = _fit(_DATA, data, body)
     if found.result_type != wanted:
-        kind = f"the result has the unknown type {one_line(found.result_type, 40)!r}"
-        of_query = wanted == "vector" and found.result_type in _WRONG_TYPE
-        raise QueryFailedError(_WRONG_TYPE.get(found.result_type, kind), refused=of_query)
+        remedy = f"; {_BY_NODE}" if wanted == "vector" else ""
+        raise QueryFailedError(
+            f"the result is of type {one_line(found.result_type, 40)!r}{remedy}",
+            refused=wanted == "vector" and found.result_type in _WRONG_TYPES,
+        )
     try:
         rows = _ROWS.decode(found.result) or []
     except _UNFIT:

@@ -13,18 +13,10 @@ import urllib3.exceptions
 from dynsched.util.connection_errors import Cause, ConnectionFailure, find_failure, no_answer
 from dynsched.util.formatting import one_line
 
-QUEUED: Final = "while other queries were under way"
 CONNECTING: Final = "while connecting"
 WAITING: Final = "while waiting for the answer"
 READING: Final = "while reading the answer"
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
-_FLAGS: Final = {
-    "bearer token": "--prom-bearer-token-file",
-    "password": "--prom-password-file",
-    "CA": "--prom-ca-file",
-    "client certificate": "--prom-cert-file",
-    "client key": "--prom-key-file",
-}
 
 
 class QueryFailedError(Exception):
@@ -37,27 +29,12 @@ class QueryFailedError(Exception):
         self.refused = refused
 
 
-def file_problem(what: str, path: str, error: OSError) -> str:
-    """``what`` is a key of _FLAGS."""
-    reason = error.strerror or type(error).__name__
-    return f"cannot read the {what} file {path}: {reason}; {file_remedy(what)}"
-
-
-def file_remedy(what: str) -> str:
-    """What to do about a file (``what``: its purpose) that cannot be used."""
-    return f"check {_FLAGS.get(what, what)}, or the Secret and its mount"
-
-
-_PHASE_HINTS: Final = {
-    QUEUED: "is the DNS or the server hanging?",
-    CONNECTING: "is the address right, and does a firewall or NetworkPolicy drop the packets?",
-}
-
-
 def timed_out(timeout: float, phase: str) -> str:
     """The error after ``timeout`` seconds, and what to look at by the phase that it hung in."""
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
-    return f"{no_answer(timeout)} ({phase}); {_PHASE_HINTS.get(phase, hint)}"
+    if phase == CONNECTING:
+        hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
+    return f"{no_answer(timeout)} ({phase}); {hint}"
 
 
 _REMEDIES: Final[Mapping[Cause, str]] = {
@@ -75,26 +52,15 @@ def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool
     if found is None and isinstance(error, urllib3.exceptions.ProtocolError):  # within chunks
         found = ConnectionFailure(Cause.BROKEN)
     if found is None:
-        if isinstance(error, urllib3.exceptions.DecodeError):
-            return "the answer's compression is damaged"
         return f"the request failed {phase} ({type(error).__name__})"
     if found.cause is Cause.TIMEOUT:
         return timed_out(timeout, phase)
     if found.cause is Cause.BROKEN:
-        return _broken(phase, tls=tls)
-    if found.cause is Cause.SYSTEM:
-        return f"{found.detail} ({phase})"
+        # A TLS server's refusal of a client, or of plain HTTP, may be overtaken by its reset.
+        wants = "a client certificate" if tls else "https://"
+        return f"{found} {phase}; the server or a proxy ended it early, or does it want {wants}?"
     remedy = _REMEDIES.get(found.cause)
     return f"{found}; {remedy}" if remedy else str(found)
-
-
-def _broken(phase: str, *, tls: bool) -> str:
-    words = f"{Cause.BROKEN.value} {phase}; the server or a proxy ended it early"
-    if not tls:
-        # What a TLS server says to plain HTTP may be overtaken by its reset.
-        return f"{words}, or wants https://"
-    # A TLS 1.3 server refuses a client after the handshake, and its reset may overtake the alert.
-    return f"{words}; does it want a client certificate?" if phase == WAITING else words
 
 
 _HINTS: Final[Mapping[int, str]] = {

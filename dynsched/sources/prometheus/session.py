@@ -11,6 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC
 from functools import partial
 from http import HTTPStatus
@@ -28,7 +29,6 @@ from dynsched.sources.prometheus.decode import AnswerLimit, Clocks, server_error
 from dynsched.sources.prometheus.query_errors import QueryFailedError, explain_status, timed_out
 from dynsched.util.errors import ClusterError
 from dynsched.util.proxies import through
-from dynsched.util.threads import on_thread
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -39,8 +39,6 @@ Parsed = tuple[_T, tuple[str, ...]]
 Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
 Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float, bool]
 """The content or the error; warnings; the seconds it took; whether the server refuses the query."""
-SAME_TIME: Final = 2.0
-"""Seconds that two clocks may differ: a Date header has whole seconds, and takes time to arrive."""
 _CHUNK: Final = 64 * 1024
 _ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -72,7 +70,7 @@ class Session(requests.Session):
         self.verify = not config.insecure_skip_verify
         if config.proxy is not None:
             self.proxies = dict.fromkeys(("http", "https"), config.proxy.url)
-        self.phase = query_errors.QUEUED
+        self.phase = query_errors.WAITING
         self.most = most
         self._only_get = config.fetch is not None
         self._proxy = config.proxy
@@ -193,8 +191,6 @@ class Client:
         self.clock = clock
         self.behind = 0.0
         """As of `ServerClock`."""
-        self.ahead = 0.0
-        """Whole seconds by which the server's clock was ahead of ours at last; 0 for a few."""
         self._threads = asyncio.Semaphore(max_concurrency)
         self._decoding = threading.Lock()
         """Held while an answer is decoded: the event loop waits for each thread that computes."""
@@ -211,8 +207,6 @@ class Client:
             return items, None, warnings, time.monotonic() - started, False
         except TimeoutError:
             error = timed_out(self.config.timeout, session.phase)
-        except OSError as no_thread:
-            error = f"not asked: {no_thread.strerror}"
         except QueryFailedError as failed:
             error, refused = str(failed), failed.refused
         error = f"Prometheus at {self.config.url}: {error}"
@@ -220,15 +214,23 @@ class Client:
 
     async def _on_thread(self, work: Callable[[], _T]) -> _T:
         """Not on an executor's: the process would wait for them at its end, however they hang."""
-        loop = asyncio.get_running_loop()
+        loop, answer = asyncio.get_running_loop(), Future[_T]()
 
-        def ended(_: object) -> None:
+        def run() -> None:
+            try:
+                answer.set_result(work())
+            except Exception as error:  # noqa: BLE001 (raised again where it is awaited)
+                answer.set_exception(error)
             with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._threads.release)
 
         await self._threads.acquire()
-        answer = on_thread("prometheus-query", work)
-        answer.add_done_callback(ended)
+        answer.set_running_or_notify_cancel()  # from now on it is not cancelled
+        try:
+            threading.Thread(target=run, name="prometheus-query", daemon=True).start()
+        except RuntimeError as error:  # the container's limit of processes
+            self._threads.release()
+            raise QueryFailedError(f"not asked: {error}; raise the limit of processes") from None
         return await asyncio.wrap_future(answer)
 
     def _ask(
@@ -236,7 +238,6 @@ class Client:
     ) -> Parsed[_T]:
         """Blocks its thread. QueryFailedError shows no secret."""
         credentials, config = Credentials({}, ()), self.config
-        session.phase = query_errors.WAITING
         try:
             with session:
                 credentials = config.credentials()
@@ -273,6 +274,4 @@ class Client:
         with contextlib.suppress(ValueError, TypeError, OverflowError, KeyError):
             sent = email.utils.parsedate_to_datetime(answer.headers["Date"])
             date = (sent if sent.tzinfo else sent.replace(tzinfo=UTC)).timestamp()
-        ahead = 0.0 if date is None else float(round(date - answer.received))
-        self.ahead = ahead if abs(ahead) > SAME_TIME else 0.0
         return Clocks(answer.received, date, self.behind)

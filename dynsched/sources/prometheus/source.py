@@ -6,9 +6,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import urllib3
 import urllib3.exceptions
@@ -25,10 +25,11 @@ from dynsched.sources.prometheus.decode import (
     read_spans,
     read_vector,
 )
-from dynsched.sources.prometheus.session import SAME_TIME, Answer, Client, Parse, Result, Session
+from dynsched.sources.prometheus.session import Answer, Client, Session
 from dynsched.util.errors import PastUnknownError
 
-_T = TypeVar("_T")
+logger = logging.getLogger(__name__)
+
 _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
@@ -67,23 +68,22 @@ class PrometheusSource:
         self._client = Client(config, clock, max_concurrency)
         self._limit = limit
         if config.insecure_skip_verify and config.url.startswith("https:"):
-            logging.getLogger(__name__).warning(
-                "the TLS certificate of %s is not verified, as configured", config.url
-            )
-            # Said once, above; urllib3 would say it on stderr from time to time.
+            logger.warning("the TLS certificate of %s is not verified, as configured", config.url)
+            # Logged once, above; urllib3 would say it on stderr from time to time.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     async def query(self, rule: Rule) -> QueryResult:
         """The samples of a rule as of now. Never raises."""
-        return await self.query_expr(rule.expr or "", rule.node_labels[-1])
+        return await self.query_expr(rule.expr or "")
 
-    async def query_expr(self, expr: str, label: str = "instance") -> QueryResult:
-        """The samples of any expression; ``label`` names the node in its series."""
-        return QueryResult(*await self._instant(expr, read_vector, self._most(label)))
-
-    async def raw(self, selector: str, label: str = "instance") -> RangeResult:
-        """Samples as they were scraped, of a range selector (``up[10m]``). Never raises."""
-        return RangeResult(*await self._instant(selector, read_spans, self._most(label)))
+    async def query_expr(self, expr: str) -> QueryResult:
+        """The samples of any expression. Never raises."""
+        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
+        # samples that it does not have yet, or old ones.
+        answer = await self._client.ask(
+            lambda api, _, more: api.custom_query(expr, more), read_vector, self._limit()
+        )
+        return QueryResult(*answer)
 
     async def query_range(
         self,
@@ -91,7 +91,6 @@ class PrometheusSource:
         start: float,
         end: float,
         step: float,
-        label: str = "instance",
         *,
         limit: AnswerLimit | None = None,
     ) -> RangeResult:
@@ -104,22 +103,19 @@ class PrometheusSource:
         answer = await self._client.ask(
             lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
             read_spans,
-            self._most(label, limit),
+            limit or self._limit(),
         )
         return RangeResult(*answer)
 
-    async def read(
-        self, path: str, parameters: Mapping[str, str] | None = None, *, only_get: bool = True
-    ) -> tuple[Any, str | None]:
-        """``data`` of another page of the API, such as ``status/flags``, or why there is none.
-        Never raises. ``only_get``: the page takes no POST.
+    async def read(self, path: str, parameters: Mapping[str, str]) -> tuple[Any, str | None]:
+        """``data`` of another page of the API, such as ``labels``, or why there is none. Never
+        raises.
         """
 
         def call(api: PrometheusConnect, session: Session, _: object) -> Answer:
-            """PrometheusConnect has no call of its own for other pages."""
-            method = "GET" if only_get else "POST"
+            """PrometheusConnect has no call of its own for these."""
             url = f"{api.url}/api/v1/{path}"
-            return session.request(method, url, params=parameters, headers=api.headers)
+            return session.request("POST", url, params=parameters, headers=api.headers)
 
         items, error, *_ = await self._client.ask(call, parse_data, _PAGE_LIMIT)
         return items[0] if items else None, error
@@ -128,7 +124,7 @@ class PrometheusSource:
         """How far back an expression reads, as the server parses it; None where it does not tell:
         not every server has the page.
         """
-        tree, error = await self.read("parse_query", {"query": expr}, only_get=False)
+        tree, error = await self.read("parse_query", {"query": expr})
         try:
             return None if error else reach_by_server(tree)
         except UnreadError:
@@ -139,7 +135,7 @@ class PrometheusSource:
         samples count as older by the seconds that the server is behind. Never raises.
         """
         began = self._client.clock()
-        answer, error = await self.read("query", {"query": "vector(time())"}, only_get=False)
+        answer, error = await self.read("query", {"query": "vector(time())"})
         ended = self._client.clock()
         try:
             now, answered_of = map(float, answer["result"][0]["value"])
@@ -151,26 +147,8 @@ class PrometheusSource:
         return ServerClock(now, now - (began + ended) / 2, self._client.behind), None
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """All times by *our* clock; PastUnknownError when it failed. Where the server's clock
-        differs, the answer tells by how much, and it is asked once more.
-        """
-        for _ in range(2):
-            ahead = self._client.ahead
-            found = await self.query_range(
-                rule.expr or "", start + ahead, end + ahead, step, rule.node_labels[-1]
-            )
-            if found.error is not None:
-                raise PastUnknownError(found.error)
-            if abs(self._client.ahead - ahead) <= SAME_TIME:
-                break
-        return [series.moved(-ahead) for series in found.series] if ahead else found.series
-
-    async def _instant(self, expr: str, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
-        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
-        # samples that it does not have yet, or old ones.
-        return await self._client.ask(
-            lambda api, _, more: api.custom_query(expr, more), parse, most
-        )
-
-    def _most(self, label: str, limit: AnswerLimit | None = None) -> AnswerLimit:
-        return replace(limit or self._limit(), label=label)
+        """PastUnknownError when it failed."""
+        found = await self.query_range(rule.expr or "", start, end, step)
+        if found.error is not None:
+            raise PastUnknownError(found.error)
+        return found.series

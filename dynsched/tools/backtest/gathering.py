@@ -6,7 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from dynsched.kube.credentials import load_credentials
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.pod_use import scrape_interval
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.backtest.history import Fetcher, Past, Query, Window, step_within, window_of
+from dynsched.tools.backtest.history import Past, Query, Window, fetch, step_within, window_of
 from dynsched.tools.backtest.replay import History, Span, replay
 from dynsched.tools.backtest.summary import ENOUGH, difference, side
 from dynsched.util.durations import format_duration
@@ -35,8 +35,6 @@ _MOMENTS: Final = 24  # moments at which the series of an expression are counted
 _UNKNOWN_SERIES: Final = 100
 """The number of series that is assumed where none could be counted."""
 _MAX_NAMED: Final = 5
-_CLOCKS_DIFFER: Final = 60.0
-"""Seconds that ``--until`` may be ahead of Prometheus's clock."""
 _GRACE: Final = 600.0  # seconds by which a history may be shorter: `rate` begins after its range
 
 
@@ -59,14 +57,12 @@ class BacktestOptions:
 
 async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json:
     """The report; ``log`` takes a line before it. ExpectedError where no history came."""
+    nodes, prometheus = dict[str, Node](), options.prometheus
     async with contextlib.AsyncExitStack() as stack:
-        if options.prometheus.is_default and not options.nodes_from_series:
-            credentials = await load_credentials(options.kubeconfig, options.context)
-            client = await stack.enter_async_context(KubeClient(credentials))
-            found = await found_or_default(client, options.prometheus, log)
-            options = replace(options, prometheus=found)
-        source = PrometheusSource(options.prometheus)
-        nodes, spans, history, heading = await _gather(options, source, log)
+        if not options.nodes_from_series:
+            nodes, prometheus = await _ask_cluster(options, stack, log)
+        source = PrometheusSource(prometheus)
+        nodes, spans, history, heading = await _gather(options, source, nodes, log)
     records = [replay(rules, history, nodes, spans) for rules in options.rule_sets]
     sides = list(map(side, options.rule_sets, records))
     if len(sides) == 1:
@@ -75,21 +71,37 @@ async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json
     return {**heading, "before": sides[0], "after": sides[1], "difference": changed}
 
 
+async def _ask_cluster(
+    options: BacktestOptions, stack: contextlib.AsyncExitStack, log: Callable[[str], None]
+) -> tuple[dict[str, Node], PrometheusConfig]:
+    """Its nodes, and the Prometheus to ask, which may be behind the client that is open until
+    ``stack`` ends. ExpectedError names the way that needs no cluster.
+    """
+    try:
+        credentials = await load_credentials(options.kubeconfig, options.context)
+        client = await stack.enter_async_context(KubeClient(credentials))
+        prometheus = await found_or_default(client, options.prometheus, log)
+        return await client.list_nodes(), prometheus
+    except ExpectedError as error:
+        raise ExpectedError(
+            f"{error}; to replay without a cluster, give --nodes-from-series: each value of the "
+            "node's label is then a node"
+        ) from error
+
+
 async def _gather(
-    options: BacktestOptions, source: PrometheusSource, log: Callable[[str], None]
+    options: BacktestOptions,
+    source: PrometheusSource,
+    nodes: dict[str, Node],
+    log: Callable[[str], None],
 ) -> tuple[dict[str, Node], dict[str, Span], History, Json]:
     """Nodes by name, from when to when each is there, what came, and the report's first part."""
-    now = await _server_time(source)
-    nodes = (
-        {} if options.nodes_from_series else await _list_nodes(options.kubeconfig, options.context)
-    )
+    clock, error = await source.ask_clock()
+    # What answers some expressions only may still answer those of the rules.
+    if error is not None and not re.search(r"HTTP (400|422)", error):
+        raise ExpectedError(error)
     rules = [rule for rule_set in options.rule_sets for rule in rule_set.rules]
-    until = now if options.until is None else options.until
-    if until > now + _CLOCKS_DIFFER:
-        raise ExpectedError(
-            f"--until {format_time(until)} is in the future: by Prometheus's clock it is "
-            f"{format_time(now)}"
-        )
+    until = clock.now - clock.behind if options.until is None else options.until
     since = until - options.since
     series = await _series(source, rules, since, until, len(nodes))
     if not series:
@@ -103,7 +115,7 @@ async def _gather(
     window = window_of(since, until, step_within(options.budget, wanted, since, until, count))
     steps = f"{window.count:,} steps of {format_duration(window.step)}"
     log(f"{steps}, about {count * window.count:,} samples")
-    pasts = await Fetcher(source, window).fetch(series)
+    pasts = await fetch(source, window, series)
     if not any(past.parts for past in pasts.values()):
         errors = sorted({missing.error for past in pasts.values() for missing in past.missing})
         lacking = "no part of the history could be had, so there is nothing to replay"
@@ -133,27 +145,6 @@ async def _gather(
     return nodes, spans, History(pasts, window), heading
 
 
-async def _list_nodes(kubeconfig: Path | None, context: str | None) -> dict[str, Node]:
-    """The nodes of the cluster; ExpectedError names the way that needs none."""
-    try:
-        async with KubeClient(await load_credentials(kubeconfig, context)) as client:
-            return await client.list_nodes()
-    except ExpectedError as error:
-        raise ExpectedError(
-            f"{error}; to replay without a cluster, give --nodes-from-series: each value of the "
-            "node's label is then a node"
-        ) from error
-
-
-async def _server_time(source: PrometheusSource) -> float:
-    """Prometheus's own clock, by which its history goes. ExpectedError when the query fails."""
-    clock, error = await source.ask_clock()
-    # What answers some expressions only may still answer those of the rules.
-    if error is not None and not re.search(r"HTTP (400|422)", error):
-        raise ExpectedError(error)
-    return clock.now - clock.behind
-
-
 async def _series(
     source: PrometheusSource, rules: Iterable[Rule], since: float, until: float, nodes: int
 ) -> dict[Query, int]:
@@ -168,8 +159,8 @@ async def _series(
 
 
 async def _scrape(source: PrometheusSource, rules: Iterable[Rule]) -> float | None:
-    async def ask(expr: str, label: str) -> Sequence[Sample] | None:
-        answer = await source.query_expr(expr, label)
+    async def ask(expr: str) -> Sequence[Sample] | None:
+        answer = await source.query_expr(expr)
         return None if answer.error else answer.samples
 
     asked = {Query.of(rule): rule for rule in rules}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,19 +19,9 @@ PART_SAMPLES: Final = 250_000
 PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one series
 IN_FLIGHT: Final = 2
 """Parts that are queried at a time: while one is read, the server computes the next."""
-SPLITS: Final = 6  # how often a part is halved that the server finds too large
 GIVE_UP: Final = 4
 """After this number of parts that failed in a row, a query is given up."""
 
-_TOO_LARGE: Final = re.compile(
-    r"too many samples|maximum resolution|too many points|is larger than|HTTP 413",
-    re.IGNORECASE,
-)
-"""In an error: half of the part may be answered."""
-_NOT_AGAIN: Final = re.compile(
-    rf"HTTP 4(?!29|08)\d\d|no answer|timed out|timeout|{_TOO_LARGE.pattern}", re.IGNORECASE
-)
-"""In an error: the same query would fail again."""
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
 
@@ -158,57 +147,38 @@ class Past:
         yield from [None] * (self.window.count - step)
 
 
-@dataclass(slots=True)
-class Fetcher:
-    """Queries the parts."""
+async def fetch(
+    source: PrometheusSource, window: Window, queries: Mapping[Query, int]
+) -> dict[Query, Past]:
+    """``queries``: with the number of series that each is expected to have. What failed is in
+    ``missing``.
+    """
+    pasts = {query: Past(query, window) for query in queries}
+    slots = asyncio.Semaphore(IN_FLIGHT)
 
-    source: PrometheusSource
-    window: Window
-    pauses: tuple[float, ...] = (0.5, 2.0)
-    """Seconds before a query that failed is sent again."""
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(IN_FLIGHT))
-
-    async def fetch(self, queries: Mapping[Query, int]) -> dict[Query, Past]:
-        """``queries``: with the number of series that each is expected to have. What failed is in
-        ``missing``.
-        """
-        pasts = {query: Past(query, self.window) for query in queries}
-        await asyncio.gather(*(self._query(pasts[query], most) for query, most in queries.items()))
-        return pasts
-
-    async def _query(self, past: Past, series: int) -> None:
+    async def fill(past: Past, series: int) -> None:
         failed = 0
-        for part in parts_of(self.window, series):
+        for part in parts_of(window, series):
             if failed == GIVE_UP:
                 past.missing.append(Missing(part, past.missing[-1].error))
                 continue
-            async with self._slots:
-                is_whole = await self._part(past, part, series)
-            failed = 0 if is_whole else failed + 1
+            async with slots:
+                answer = await _ask(source, past, part, series)
+            if answer.error is None:
+                past.take(part, answer)
+                failed = 0
+            else:
+                past.missing.append(Missing(part, answer.error))
+                failed += 1
 
-    async def _part(self, past: Past, part: Part, series: int, splits: int = SPLITS) -> bool:
-        """Whether all of it came."""
-        answer = await self._ask(past, part, series)
-        if answer.error is None:
-            past.take(part, answer)
-            return True
-        if splits and len(part) > 1 and _TOO_LARGE.search(answer.error):
-            half = len(part) // 2
-            first = await self._part(past, part[:half], series, splits - 1)
-            return await self._part(past, part[half:], series, splits - 1) and first
-        past.missing.append(Missing(part, answer.error))
-        return False
+    await asyncio.gather(*(fill(pasts[query], most) for query, most in queries.items()))
+    return pasts
 
-    async def _ask(self, past: Past, part: Part, series: int) -> RangeResult:
-        start, end, query = self.window.at(part.start), self.window.at(part[-1]), past.query
-        most = max(2 * series, 2000)
-        limit = AnswerLimit(series, most, most * (_SERIES_BYTES + len(part) * _POINT_BYTES))
-        for pause in (0.0, *self.pauses):
-            await asyncio.sleep(pause)
-            past.asked += 1
-            answer = await self.source.query_range(
-                query.expr, start, end, self.window.step, label=query.labels[-1], limit=limit
-            )
-            if answer.error is None or _NOT_AGAIN.search(answer.error):
-                break
-        return answer
+
+async def _ask(source: PrometheusSource, past: Past, part: Part, series: int) -> RangeResult:
+    window, most = past.window, max(2 * series, 2000)
+    limit = AnswerLimit(series, most, most * (_SERIES_BYTES + len(part) * _POINT_BYTES))
+    past.asked += 1
+    return await source.query_range(
+        past.query.expr, window.at(part.start), window.at(part[-1]), window.step, limit=limit
+    )

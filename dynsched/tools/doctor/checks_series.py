@@ -1,22 +1,19 @@
-"""The checks of the labels and the parts of an expression's series: P10, P14, P15, and the label of
-P4 that holds the node.
-"""
+"""The checks of whose load a series is, and how often it counts: P4 and P10."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final
 
-from dynsched.core.samples import holder_of, match_samples
+from dynsched.core.samples import holder_of
 from dynsched.core.wording import counted, some
-from dynsched.tools.doctor.checks_values import CheckedRule
-from dynsched.tools.doctor.findings import Finding, error, hint, warning
-from dynsched.util.formatting import one_line
+from dynsched.tools.doctor.expressions import SeriesSelector
+from dynsched.tools.doctor.findings import Finding, error, warning
+from dynsched.tools.doctor.rule_context import NODE_LABELS, CheckedRule
+from dynsched.util.formatting import label_name
 
-_NODE_LABELS: Final = ("node", "instance")
 _MAY_HOLD: Final = (
     "kubernetes_node",
     "kubernetes_io_hostname",
@@ -37,45 +34,66 @@ _COPY: Final = re.compile(
 """The labels of scrape jobs, and of the replicas that scrape the same targets. One job may scrape a
 kubelet by two Services, and two of its paths have the same metrics.
 """
-_SHOWN: Final = 100
+LabelSets = Mapping[SeriesSelector, Sequence[Mapping[str, str]]]
+"""By selector, the values of the labels that name nodes, jobs and clusters."""
 
 
-async def with_series(rule: CheckedRule) -> CheckedRule:
-    """The rule with what is known of the labels of its series."""
-    names = dict.fromkeys((rule.read_label, *rule.rule.node_labels, *_NODE_LABELS, *_MAY_HOLD))
+async def _label_sets(rule: CheckedRule) -> LabelSets:
+    names = dict.fromkeys((rule.read_label, *rule.rule.node_labels, *NODE_LABELS, *_MAY_HOLD))
     wanted = {*names, *(f"exported_{name}" for name in names)}
-    series = {
+    return {
         selector: await rule.queries.label_sets(
-            selector, lambda name: name in wanted or bool(_CLUSTER.match(name) or _COPY.match(name))
+            selector, lambda name: name in wanted or _tells_copies(name)
         )
         for selector in rule.expression.selectors
         if not selector.is_condition
     }
-    return replace(rule, series=series, holder=_holder(replace(rule, series=series)))
 
 
-def _holder(rule: CheckedRule) -> str:
-    if rule.context.lookup is None:
-        return ""
-    matched = match_samples(rule.rule, rule.answer.samples, rule.context.lookup)
-    read, sets = rule.read_label, [each for found in rule.series.values() for each in found]
+def _tells_copies(label: str) -> bool:
+    return bool(_CLUSTER.match(label) or _COPY.match(label))
+
+
+async def one_series_a_node(rule: CheckedRule) -> AsyncIterator[Finding]:
+    labels, samples = rule.rule.node_labels, rule.answer.samples
+    node, several = label_name(labels[-1]), rule.matched.several
+    bare = [each for each in samples if each.labels.keys().isdisjoint(labels)]
+    sets = [each for found in (await _label_sets(rule)).values() for each in found]
+    holder = _holder(rule, sets)
+    if holder and not (bare and holder in labels):
+        yield _another_label(rule, holder, [*(each.labels for each in samples), *sets])
+    elif bare:
+        yield error(
+            f"the samples have no label {' or '.join(labels)}, so they belong to no node",
+            f"labels of a sample: {', '.join(sorted(bare[0].labels)) or 'none'}",
+            f"aggregate by the node: sum by ({node}) (...), or set node_label",
+        )
+    elif several is not None:
+        differ = ", ".join(several.labels) or "nothing"
+        yield warning(
+            "there are several series for one node, and the worst of them counts",
+            f"{several.example} and {several.nodes - 1} more; the series differ in {differ}",
+            f"aggregate by the node: max by ({node}) (...), or select one of the series",
+        )
+
+
+def _holder(rule: CheckedRule, sets: Sequence[Mapping[str, str]]) -> str:
+    """The label that holds the node, where the rule reads another one; else ""."""
+    read, lookup = rule.read_label, rule.context.lookup
     own = f"exported_{read}"
-    if matched.holder or own in (rule.rule.expr or ""):  # the expression makes a label of it
-        return matched.holder
-    if not matched.readings:
-        return holder_of(sets, (read,), rule.context.lookup)
+    if rule.matched.holder or own in (rule.rule.expr or ""):  # the expression makes a label of it
+        return rule.matched.holder
+    if not rule.matched.readings:
+        return holder_of(sets, (read,), lookup)
     pairs = ({name: each[name] for name in (read, own) if name in each} for each in sets)
-    return holder_of(pairs, (read,), rule.context.lookup)
+    return holder_of(pairs, (read,), lookup)
 
 
-def another_label(rule: CheckedRule) -> Finding:
-    """P4: the rule has a ``holder``."""
-    holder, read = rule.holder, rule.read_label
-    sets = [each.labels for each in rule.answer.samples]
-    sets += [each for found in rule.series.values() for each in found]
+def _another_label(rule: CheckedRule, holder: str, sets: Sequence[Mapping[str, str]]) -> Finding:
+    read = rule.read_label
     shown = next(each for each in sets if holder in each and each.get(read) != each[holder])
     names = (name for name in (read, holder) if name in shown)
-    relabelled = holder.removeprefix("exported_") != holder
+    relabelled = holder.startswith("exported_")
     return error(
         f"the label {holder} holds the node, and the rule reads {read or 'none'}"
         + (": the node of the exporter" if relabelled else ""),
@@ -85,82 +103,42 @@ def another_label(rule: CheckedRule) -> Finding:
     )
 
 
-def copies(rule: CheckedRule) -> Iterator[Finding]:
-    """P10: nodes whose series come from several clusters, or more than once."""
+async def copies(rule: CheckedRule) -> AsyncIterator[Finding]:
+    """Nodes whose series come from several clusters, or more than once."""
     seen: set[str] = set()
-    for selector, sets in rule.series.items():
-        for label in sorted({name for each in sets for name in each} - seen):
-            values = sorted({each.get(label, "") for each in sets})
-            if len(values) == 1 or not (_CLUSTER.match(label) or _COPY.match(label)):
-                continue
-            by_node: defaultdict[str, set[str]] = defaultdict(set)
-            for each in sets:
-                by_node[_node_of(each, rule)].add(each.get(label, ""))
-            shared = sorted(node for node, found in by_node.items() if node and len(found) > 1)
-            named = some([repr(value) if value else "(none)" for value in values], 4)
-            evidence = f"{selector.text}: {named}" + (
-                f"; more than one for {counted(len(shared), 'node')}, as {shared[0]}"
-                if shared
-                else ""
-            )
-            seen.add(label)
-            select = f'select one of them: {{{label}="..."}}'
-            if _CLUSTER.match(label) and shared:
-                yield error(
-                    f"the series come with several values of the label {label}: nodes of different "
-                    "clusters have the same address",
-                    evidence,
-                    select,
-                )
-            elif "cluster" in label.lower():
-                yield hint(
-                    f"the series come with several values of the label {label}", evidence, select
-                )
-            elif shared and rule.expression.adds_up(selector, label):
-                yield warning(
-                    f"the load of a node counts more than once: series that differ in {label} are "
-                    "added up",
-                    evidence,
-                    f"{select}; or aggregate them first: max without ({label}) (...)",
-                )
+    for selector, sets in (await _label_sets(rule)).items():
+        labels = {name for each in sets for name in each} - seen
+        for label in sorted(name for name in labels if _tells_copies(name)):
+            for finding in _copied(rule, selector, sets, label):
+                seen.add(label)
+                yield finding
 
 
-def _node_of(labels: Mapping[str, str], rule: CheckedRule) -> str:
-    names = (rule.read_label, *rule.rule.node_labels, *_NODE_LABELS)
-    texts = [labels[name] for name in names if name in labels]
-    lookup = rule.context.lookup
-    if lookup is None:
-        return next(iter(texts), "")
-    return next((node for text in texts if (node := lookup.find(text).node)), "")
-
-
-def fragile_joins(rule: CheckedRule) -> Iterator[Finding]:
-    for join in rule.expression.joins:
-        yield warning(
-            "the query fails for all nodes as soon as one has two series in a join",
-            f"nothing makes one series of each group: {one_line(join.one_side, _SHOWN)}",
-            f"write in its place: {one_line(join.lasting, _SHOWN)}",
-        )
-
-
-async def alternatives_without_nodes(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """P15: what stands before an ``or`` has values, and none of them is a node's."""
-    lookup, parts = rule.context.lookup, rule.expression.alternatives
-    if lookup is None or len(parts) == 1:
+def _copied(
+    rule: CheckedRule, selector: SeriesSelector, sets: Sequence[Mapping[str, str]], label: str
+) -> Iterator[Finding]:
+    by_node: defaultdict[str, set[str]] = defaultdict(set)
+    for each in sets:
+        by_node[rule.node_of(each)].add(each.get(label, ""))
+    shared = sorted(node for node, found in by_node.items() if node and len(found) > 1)
+    if not shared:
         return
-    before: list[tuple[str, str]] = []
-    for part in parts:
-        samples = await rule.queries.samples(part, "P15") or ()
-        found = match_samples(rule.rule, samples, lookup)
-        if found.readings:
-            break
-        if found.unmatched:
-            before.append((part, f"{found.unmatched[0].value}: {found.unmatched[0].reason}"))
-    else:
-        return  # N1 says that no node has a value
-    for other, why in before:
+    values = sorted(set[str]().union(*by_node.values()))
+    evidence = (
+        f"{selector.text}: {some([repr(each) if each else '(none)' for each in values], 4)}; "
+        f"more than one for {counted(len(shared), 'node')}, as {shared[0]}"
+    )
+    select = f'select one of them: {{{label}="..."}}'
+    if _CLUSTER.match(label):
+        yield error(
+            f"the series come with several values of the label {label}: nodes of different "
+            "clusters have the same address",
+            evidence,
+            select,
+        )
+    elif rule.expression.adds_up(selector, label):
         yield warning(
-            "one part of an `or` gives all values of nodes, because those before it name no node",
-            f"{one_line(other, _SHOWN)}: {why}",
-            f"make {rule.rule.node_labels[0]} the name or an address of the node in this part",
+            f"the load of a node counts more than once: series that differ in {label} are added up",
+            evidence,
+            f"{select}; or aggregate them first: max without ({label}) (...)",
         )

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from dynsched.core.load.lag import lag_of, needs_reach
-from dynsched.core.nodes import AddressLookup, Node, pool_of, why_ineligible
-from dynsched.core.samples import QueryResult, match_samples
+from dynsched.core.nodes import why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
-from dynsched.rules.rule_set import Rule, RuleSet
+from dynsched.rules.rule_set import Rule
 from dynsched.sources.prometheus import ServerClock
-from dynsched.tools.doctor.expressions import Expression, SeriesSelector
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
-from dynsched.tools.doctor.queries import PastValues, Queries
+from dynsched.tools.doctor.queries import PastValues
+from dynsched.tools.doctor.rule_context import CheckedRule
 from dynsched.tools.doctor.syntax import SAY_LAG, UNREAD
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
@@ -40,40 +37,10 @@ _RATIO: Final = 1.0
 _PERCENT: Final = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class RuleContext:
-    rule_set: RuleSet
-    nodes: Mapping[str, Node] = field(default_factory=dict)
-    lookup: AddressLookup | None = None
-    """None where the API server did not answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedRule:
-    """One rule that Prometheus answers. ``past``: None where it has no values, or they could not be
-    asked.
-    """
-
-    rule: Rule
-    answer: QueryResult
-    expression: Expression
-    context: RuleContext
-    queries: Queries
-    past: PastValues | None = None
-    series: Mapping[SeriesSelector, Sequence[Mapping[str, str]]] = field(default_factory=dict)
-    """By selector, the values of the labels that name nodes, jobs and clusters."""
-    holder: str = ""
-    """The label that holds the node, where the rule reads another one."""
-
-    @property
-    def read_label(self) -> str:
-        """The label by which the samples of the answer name their node; "" where they have none."""
-        first = self.answer.samples[0].labels if self.answer.samples else {}
-        return next((label for label in self.rule.node_labels if label in first), "")
-
-
-def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
-    limit, seen, form = rule.rule, rule.past, rule.expression
+async def against_threshold(rule: CheckedRule) -> AsyncIterator[Finding]:
+    """Thresholds that the values of the last week always passed, or never."""
+    limit, form = rule.rule, rule.expression
+    seen = await rule.queries.past(limit.expr or "", rule.answer.duration)
     if seen is None or not (math.isfinite(seen.least) and math.isfinite(seen.most)):
         return
     threshold = limit.threshold
@@ -97,7 +64,8 @@ def values_against_thresholds(rule: CheckedRule) -> Iterator[Finding]:
             f"write threshold: {threshold * 100:g}, or do not multiply the expression",
         )
     elif seen.since >= ENOUGH:
-        yield from _never_or_always(limit, seen, evidence)
+        for finding in _never_or_always(limit, seen, evidence):
+            yield finding
 
 
 def _never_or_always(limit: Rule, seen: PastValues, evidence: str) -> Iterator[Finding]:
@@ -136,7 +104,7 @@ def clocks(clock: ServerClock) -> Iterator[Finding]:
 async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
     lags = [(await rule.queries.lag(each), each) for each in rule.expression.selectors]
     lag, late = max(lags, key=lambda each: each[0], default=(0.0, None))
-    if late is None or lag <= LAG or lag <= 3 * await rule.queries.interval(late):
+    if late is None or lag <= LAG or lag <= 3 * await rule.queries.interval(rule.rule):
         return
     yield (error if lag > rule.rule.stale_after else warning)(
         "the samples come late: a node is hot for that long before the rule can see it",
@@ -154,8 +122,7 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         if reach is None:
             yield hint("it is not known how late the values are", UNREAD, SAY_LAG)
             return
-    intervals = [await rule.queries.interval(each) for each in rule.expression.selectors]
-    scrape = max(intervals, default=0.0)
+    scrape = await rule.queries.interval(rule.rule)
     own = lag_of(rule.rule, scrape or None, reach).total
     if (lag := own + rule.queries.behind) > LATE:
         where = "in the rule" if rule.rule.lag is None else "where it is recorded, and lag: 1m"
@@ -174,30 +141,23 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 
 def uncovered(rule: CheckedRule) -> Iterator[Finding]:
-    context = rule.context
-    if context.lookup is None or not rule.answer.samples:
+    """Nodes without samples, and samples without nodes."""
+    context, found = rule.context, rule.matched
+    if not rule.answer.samples:
         return
-    guard, nodes = context.rule_set.guard, context.rule_set.nodes
     applicable = [
-        node
-        for node in context.nodes.values()
-        if why_ineligible(node, nodes) is None and rule.rule.applies_to(node.labels)
+        name
+        for name, node in context.nodes.items()
+        if why_ineligible(node, context.rule_set.nodes) is None
+        and rule.rule.applies_to(node.labels)
     ]
-    found = match_samples(rule.rule, rule.answer.samples, context.lookup)
-    missing = [node for node in applicable if node.name not in found.readings]
+    missing = sorted({*applicable} - found.readings.keys())
     if missing:
-        pools = Counter(pool_of(node, guard) for node in applicable)
-        without = Counter(pool_of(node, guard) for node in missing)
-        shares = [
-            f"{f'pool {pool}: ' if pool else ''}{count} of {pools[pool]}"
-            for pool, count in sorted(without.items())
-        ]
         yield (error if len(missing) == len(applicable) else warning)(
             "nodes have no sample: the rule knows nothing of them",
-            f"{listed(shares)} nodes: {some(sorted(node.name for node in missing), _NAMED)}",
-            f"aggregate by {rule.holder}, which holds the node, and set node_label: {rule.holder}"
-            if rule.holder
-            else "is their exporter running and scraped? Look at Prometheus's page of targets",
+            f"{len(missing)} of {counted(len(applicable), 'node')}: {some(missing, _NAMED)}",
+            "if P4 names another label, set it; else look at Prometheus's page of targets: is "
+            "their exporter running and scraped?",
         )
     unmatched = {each.value: each.reason for each in found.unmatched if each.value}
     if unmatched:

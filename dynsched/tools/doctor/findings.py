@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
 from dynsched.core.wording import by_reason, counted, listed
 from dynsched.tools.doctor import CODES
+from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain, show
+
+_T = TypeVar("_T")
 
 
 class Severity(IntEnum):
@@ -32,7 +35,7 @@ _INDENT: Final = " " * 13
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong. Which code it is, and of which rule, is filled in by `findings`."""
+    """One thing that is wrong. `findings` and `run` fill in its code and its rule."""
 
     code: str
     severity: Severity
@@ -58,6 +61,30 @@ def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> It
     """The findings of a check, each once: a rule can have a selector several times."""
     for each in dict.fromkeys(found):
         yield each._replace(code=code, rule=rule)
+
+
+Check = Callable[[_T], Iterator[Finding] | AsyncIterator[Finding]]
+"""Finds what is wrong with a subject. Raises ExpectedError where that cannot be known."""
+Chain = Sequence[tuple[str, Check[_T]]]
+"""Checks with their codes, in the order in which they are made."""
+
+
+async def run(chain: Chain[_T], subject: _T, rule: str | None = None) -> list[Finding | NotChecked]:
+    """All that the checks find. One that cannot be made does not stop the others."""
+    found: list[Finding | NotChecked] = []
+    for code, check in chain:
+        whole: list[Finding] = []
+        try:
+            checked = check(subject)
+            if isinstance(checked, AsyncIterator):
+                async for each in checked:
+                    whole.append(each)  # noqa: PERF401 (they are kept also if the next one fails)
+            else:
+                whole += checked
+        except ExpectedError as failed:
+            found.append(NotChecked(code, rule, str(failed)))
+        found += findings(code, whole, rule)
+    return found
 
 
 @dataclass(slots=True)

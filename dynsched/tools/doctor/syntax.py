@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dynsched.core.load.lag import needs_reach
-from dynsched.rules.check import Checked
+from dynsched.rules.parse import ParsedRules
 from dynsched.rules.promql import UnreadError, parse
 
 if TYPE_CHECKING:  # to import it takes half a second, which a check without a server has no use for
@@ -21,7 +21,7 @@ UNREAD: Final = "neither dynsched nor this server's parse_query reads its ranges
 SAY_LAG: Final = "write `lag:` in the rule (docs/rules.md#lag)"
 
 
-def parse_here(report: Checked) -> Checked:
+def parse_here(report: ParsedRules) -> ParsedRules:
     """With a warning for each expression that is not read here: a server may read it."""
     warnings = [*report.warnings]
     for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
@@ -37,8 +37,8 @@ def parse_here(report: Checked) -> Checked:
 
 
 async def parse_by_server(
-    reports: Sequence[Checked], source: PrometheusSource
-) -> tuple[list[Checked], str | None]:
+    reports: Sequence[ParsedRules], source: PrometheusSource
+) -> tuple[list[ParsedRules], str | None]:
     """The reports with what the server does not parse; and why it could not be asked. Each
     expression is evaluated once: every server has the page for that.
     """

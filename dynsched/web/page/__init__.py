@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from functools import cache
 from importlib import resources
@@ -16,8 +15,8 @@ _POLICY: Final = (
 )
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-File = tuple[dict[str, str], bytes, bytes]
-"""Its header fields, its bytes, and the same as gzip."""
+File = tuple[dict[str, str], bytes]
+"""Its header fields and its bytes."""
 
 
 @cache
@@ -36,5 +35,5 @@ def read_files() -> dict[str, File]:
                 hdrs.CACHE_CONTROL: "no-cache",
                 hdrs.VARY: hdrs.ACCEPT_ENCODING,
             }
-            found[file.name] = headers, body, gzip.compress(body, mtime=0)
+            found[file.name] = headers, body
     return found

@@ -4,10 +4,8 @@ third of the bytes of one object each. Times are Unix seconds.
 
 from __future__ import annotations
 
-import gzip
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -19,8 +17,7 @@ from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
 from dynsched.rules.rule_set import Rule
-from dynsched.web.node_series import counting_alerts
-from dynsched.web.page.history import node_state
+from dynsched.web.page.history import four_digits, node_state
 from dynsched.web.status import rules_answer
 from dynsched.web.why import note_of
 
@@ -29,13 +26,9 @@ MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
 
 About = Mapping[str, Any]
 """What is not in a Tick: see `TickStore`."""
-Encoded = tuple[str, bytes, bytes]
-"""The ETag, the JSON, and the same as gzip."""
-_LEVEL: Final = 3
-"""The compression level of gzip."""
 
 
-def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
+def encoded_page(tick: Tick, about: About) -> bytes:
     """All that the page shows of a tick."""
     evaluation, rule_set = tick.evaluation, tick.rule_set
     names = sorted(evaluation.table.entries)
@@ -43,7 +36,7 @@ def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
     pools: dict[str, int] = {}
     since = [(n, evaluation.pressures[name].since) for n, name in enumerate(names)]
     notes = [(n, note_of(tick, name)) for n, name in enumerate(names)]
-    plain = msgspec.json.encode(
+    return msgspec.json.encode(
         {
             "version": __version__,
             **about,
@@ -55,7 +48,7 @@ def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
             "capped": sorted(evaluation.decision.capped),
             "failures": len(tick.writes.failures),
             "disputes": len(tick.disputes),
-            **_unseen(tick),
+            "unseen_since": _unseen_since(tick),
             "mark": "" if rule_set.mark.is_none else str(rule_set.mark),
             "max_marked": str(rule_set.guard.max_marked),
             "rules": rules_answer(tick)["rules"],
@@ -73,13 +66,10 @@ def encoded_page(tick: Tick, about: About, etag: str) -> Encoded:
         },
         enc_hook=coded,
     )
-    return etag, plain, gzip.compress(plain, _LEVEL)
 
 
-def _unseen(tick: Tick) -> dict[str, float | None]:
-    """While no rule has a value: since when, and when the first mark is released for that reason.
-    That is now where marks wait for `guard.max_releases`, and None where marks are held.
-    """
+def _unseen_since(tick: Tick) -> float | None:
+    """Since when no rule has a value, while none has."""
     evaluation, queried = tick.evaluation, {rule.name for rule in tick.rule_set.queried_rules}
     known_at = [
         alert.known_at
@@ -87,27 +77,7 @@ def _unseen(tick: Tick) -> dict[str, float | None]:
         for alert in evaluation.pressures[name].alerts
         if alert.rule in queried
     ]
-    if not (is_blind(tick) and known_at):
-        return {"unseen_since": None, "marks_until": None}
-    ends = [_mark_ends(tick, name) for name in evaluation.table.marked]
-    first = min((end for end in ends if end is not None), default=math.floor(tick.taken_at))
-    return {
-        "unseen_since": round(max(known_at)),
-        "marks_until": round(first) if math.isfinite(first) else None,
-    }
-
-
-def _mark_ends(tick: Tick, name: str) -> float | None:
-    """When the last alert of a node is too old; None where none fires."""
-    rules = tick.rule_set.by_name
-    firing = [alert for alert in counting_alerts(tick.evaluation, name) if alert.firing]
-    ends = [
-        alert.known_at + rules[alert.rule].stale_after
-        if rules[alert.rule].on_stale == "release"
-        else math.inf
-        for alert in firing
-    ]
-    return max(ends, default=None)
+    return round(max(known_at)) if is_blind(tick) and known_at else None
 
 
 def _flags(mark: MarkState) -> int:
@@ -119,14 +89,13 @@ def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
     current) are sparse: indices of nodes, and their values.
     """
-    digits = _digits(rule.threshold)
     alerts = [tick.evaluation.alerts[name].get(rule.name) for name in names]
     values = [None if alert is None else alert.compared for alert in alerts]
     known = [(n, alert) for n, alert in enumerate(alerts) if alert is not None]
     active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
     unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
     return {
-        "value": [None if value is None else round(value, digits) for value in values],
+        "value": [value and four_digits(value) for value in values],
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
         "since": _sparse(active),
@@ -145,10 +114,3 @@ def _state(alert: Alert | None) -> str:
 
 def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:
     return [n for n, _ in times], [int(at) for _, at in times]
-
-
-def _digits(threshold: float) -> int:
-    """Decimals of values: three more than the threshold needs; negative for large ones (bytes)."""
-    if threshold == 0:
-        return 2
-    return 3 - max(-9, min(300, math.ceil(math.log10(abs(threshold)))))

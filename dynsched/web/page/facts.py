@@ -1,8 +1,7 @@
-"""What the page shows in addition to the last tick: placements, answers of Prometheus."""
+"""What the page shows of a node in addition to its rules: pods, answers of Prometheus."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,7 +13,7 @@ from dynsched.core.tick import Tick
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.status import place_of
 from dynsched.rules.rule_set import RuleSet
-from dynsched.web.placements import PlacedOn, Placements, hottest
+from dynsched.web.placements import hottest
 from dynsched.web.why import what_clears
 
 LOOKED_AT: Final = 600.0
@@ -32,9 +31,9 @@ class PageFacts:
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
     requested: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     above: Mapping[str, Sequence[AboveRequest]] | None = None
+    tick: Tick | None = None
+    """The last one."""
     _looked_at: float | None = field(default=None, init=False)
-    placements: Placements | None = field(default=None, init=False)
-    _tick: Tick | None = field(default=None, init=False)
 
     def look(self) -> None:
         """Somebody has the page open."""
@@ -45,21 +44,9 @@ class PageFacts:
         """Whether somebody had the page open a moment ago."""
         return self._looked_at is not None and self.clock() - self._looked_at < LOOKED_AT
 
-    def observe(self, tick: Tick, placed: Sequence[str] | None) -> Counter[PlacedOn] | None:
-        """Count the pods that were bound since the last tick. ``placed``: the node of each of them;
-        None where pods are not watched.
-        """
-        before, self._tick = self._tick, tick
-        if placed is None:
-            return None
-        self.placements = self.placements or Placements()
-        if before is None:  # what their nodes were is not known: that is not clean
-            return self.placements.count((), tick.evaluation, tick.taken_at)
-        return self.placements.count(placed, before.evaluation, tick.taken_at)
-
     def hottest(self, most: int) -> list[str]:
         """The names of at most ``most`` nodes, the worst first."""
-        return [] if self._tick is None else hottest(self._tick.evaluation, most)
+        return [] if self.tick is None else hottest(self.tick.evaluation, most)
 
     def of_node(self, node: str, order: Order | None) -> dict[str, Any]:
         """None for what is not known."""
@@ -70,7 +57,7 @@ class PageFacts:
             "machine": None,
             "requested": {},
         }
-        tick = self._tick
+        tick = self.tick
         if tick is None or node not in tick.evaluation.table.entries:
             return about
         alerts = tick.evaluation.pressures[node].alerts

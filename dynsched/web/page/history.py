@@ -24,7 +24,6 @@ STEP: Final = 60.0
 """Seconds from one point to the next, once the process has run for an hour."""
 MAX_CHANGES: Final = 10_000
 """Changes that are kept, of all nodes: about 2 MB."""
-MAX_OF_ALL: Final = 50
 
 _FINEST: Final = STEP / 2**5
 
@@ -100,7 +99,7 @@ class History:
             "times": [round(at, 1) for at in self._times],
             "nodes": {
                 name: {
-                    "values": {rule: list(map(_known, of)) for rule, of in past.values.items()},
+                    "values": {rule: [*map(four_digits, of)] for rule, of in past.values.items()},
                     "states": past.states,
                 }
                 for name, past in pasts.items()
@@ -108,7 +107,8 @@ class History:
         }
 
 
-def _known(value: float) -> float | None:
+def four_digits(value: float) -> float | None:
+    """None for what is no number."""
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
@@ -143,7 +143,6 @@ class Changes:
 
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
-        self._of_all: deque[Change] = deque(maxlen=MAX_OF_ALL)
         self._alerts: Alerts = {}
         self._leader: str | None = None
         self._is_blind = False
@@ -158,8 +157,9 @@ class Changes:
         for name in tick.evaluation.table.entries:
             self._kept.extend(_changes(alerts[name], self._alerts.get(name, {})))
         self._alerts = alerts
-        for kind, text in self._new_of_all(tick):
-            self._of_all.append(Change(tick.taken_at, "", kind, "", None, text))
+        self._kept.extend(
+            Change(tick.taken_at, "", kind, "", None, text) for kind, text in self._new_of_all(tick)
+        )
 
     def _new_of_all(self, tick: Tick) -> Iterator[tuple[str, str]]:
         status, leader = tick.rules_status, tick.leadership.leader
@@ -175,16 +175,15 @@ class Changes:
             self._is_blind = not self._is_blind
             yield ("blind", tick.error or "") if self._is_blind else ("sees", "")
 
-    def latest(self, most: int, node: str | None = None) -> list[Change]:
+    def of_node(self, node: str, most: int) -> list[Change]:
         """The latest first."""
-        found = (change for change in reversed(self._kept) if node in (None, change.node))
+        found = (change for change in reversed(self._kept) if change.node == node)
         return list(islice(found, most))
 
     def of_all(self, most: int) -> list[Change]:
         """The latest first: what was written to nodes, and what concerns all of them."""
-        written = (change for change in reversed(self._kept) if not change.rule)
-        found = [*self._of_all, *islice(written, most)]
-        return sorted(found, key=lambda change: -change.at)[:most]
+        found = (change for change in reversed(self._kept) if not change.rule)
+        return list(islice(found, most))
 
 
 def _changes(alerts: Mapping[str, Alert], before: Mapping[str, Alert]) -> Iterator[Change]:

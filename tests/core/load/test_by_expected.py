@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from builders import FAILED, rule, rule_set, unlimited
+from builders import FAILED, NOON, rule, rule_set, unlimited
 from evaluating import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +15,7 @@ from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
 from dynsched.core.marks import is_done, plan_prune
 from dynsched.core.nodes import Node
+from dynsched.core.samples import QueryResult, Sample
 from dynsched.rules.keys import EVIDENCE_ANNOTATION
 from dynsched.rules.rule_errors import RulesInvalidError
 
@@ -74,6 +75,15 @@ def test_a_node_whose_expected_load_has_gone_accepts_pods_before_its_alert_clear
     assert {name for name in some.nodes if found.fires_above_threshold(of, name)} == {"b"}
     unknown = some.tick(20, cpu=FAILED)
     assert {name for name in some.nodes if unknown.fires_above_threshold(of, name)} == {"a", "b"}
+
+
+def test_readings_that_are_invalid_or_stale_have_no_expected_load() -> None:
+    some = cluster(**EXPECTED)
+    read = {"a": (9999.0, NOON), "b": (50.0, NOON - 301), "c": (50.0, NOON)}
+    samples = tuple(Sample({"node": name}, *found) for name, found in read.items())
+    pods = [RecentPod(BoundPod(f"on-{name}", name), 0.0, None) for name in read]
+    found = some.tick(cpu=QueryResult(samples), pods=KnownPods(pods))
+    assert found.expected["cpu"].added.keys() == {"c"}
 
 
 @pytest.mark.parametrize(

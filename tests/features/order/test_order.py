@@ -130,16 +130,6 @@ def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, 
     assert not left_out or written > MAX_OBJECT * 0.8 or len(lists) == MAX_POOLS
 
 
-@pytest.mark.parametrize("above", range(1, 60))
-def test_long_names_above_the_line_leave_a_pod_its_size(above: int) -> None:
-    cool = [Ranked(f"c{n:062d}", 0, 0, LINE) for n in range(30)]
-    warm = [Ranked(f"w{n:062d}", LINE + n, 0, LINE + n) for n in range(1, above + 1)]
-    for tiers in node_lists(Pool([*cool, *warm], line=LINE), 90):
-        names = [name for tier in tiers for name in tier.nodes]
-        assert sum(map(len, names)) + 40 * len(tiers) <= MAX_BYTES
-        assert weight_of(tiers, warm[0].host) < 100
-
-
 def test_only_nodes_that_a_list_has_are_shown() -> None:
     """More nodes above the line than a pod has room for, and more below it than the object has."""
     nodes = [Node(f"n{number:04}") for number in range(MAX_NODES + 600)]
@@ -285,9 +275,7 @@ def test_where_nodes_are_packed_the_fullest_below_the_line_come_first() -> None:
     order = order_of(scene, cpu, **cpu)
     assert [each.node for each in nodes_of(order, "")] == ["c", "b", "a", "d"]
     # Pods that kube-scheduler does not spread fill them one after the other.
-    full = pool_of(
-        [Ranked("c", 480, 50), Ranked("b", 300, 50), Ranked("e", 650, 50)], (), 500, 0, packs=True
-    )
+    full = pool_of([("c", 480, 50), ("b", 300, 50), ("e", 650, 50)], (), 500, 0, packs=True)
     _, overflow, _ = lists_that_fit({"": full}, 3)
     assert [tiers[0].nodes for tiers in overflow[""]][:2] == [("b",), ("b",)]
 

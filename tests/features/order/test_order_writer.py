@@ -1,7 +1,7 @@
 """When the order is written, renewed and withdrawn, in virtual time."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
@@ -59,97 +59,94 @@ class World:
         """Other rules from the next tick on."""
         self.scene = Scene(rules, self.scene.nodes.values())
 
-    async def play(self) -> None:
-        """What happens until the writer is stopped."""
 
-    async def run(self) -> None:
+def play(
+    what: Callable[[World], Awaitable[None]], world: World | None = None
+) -> list[tuple[float, str]]:
+    """The calls until the writer is stopped, after ``what``."""
+    world = world or World()
+
+    async def run() -> None:
         stop, clock = asyncio.Event(), asyncio.get_running_loop().time
-        api, leader = cast("KubeApi", self), LeaderWriter(lambda: self.leads)
-        kept = NodeOrder(api, "d", leader)
-        writer = NodeOrderWriter(kept, self.status, leader.may_write, INTERVAL, clock=clock)
-        running = asyncio.create_task(writer.run(stop, self.ticks))
-        await self.play()
+        leader = LeaderWriter(lambda: world.leads)
+        kept = NodeOrder(cast("KubeApi", world), "d", leader)
+        writer = NodeOrderWriter(kept, world.status, leader.may_write, INTERVAL, clock=clock)
+        running = asyncio.create_task(writer.run(stop, world.ticks))
+        await what(world)
         stop.set()
         await running
 
-
-def play(world: World) -> list[tuple[float, str]]:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        runner.run(world.run())
+        runner.run(run())
     return world.calls
 
 
 @pytest.mark.parametrize(("takes", "apart"), [(0.01, 1.0), (0.2, 2.0)])
 def test_writes_of_an_order_that_changes_take_a_tenth_of_the_time(takes, apart) -> None:
-    class Changing(World):
-        async def play(self) -> None:
-            for number in range(40):
-                await self.tick(0.25, a=10.0 + 20 * (number % 2))
+    async def changing(world: World) -> None:
+        for number in range(40):
+            await world.tick(0.25, a=10.0 + 20 * (number % 2))
 
-    written = [at for at, verb in play(Changing(takes)) if verb == "patch"]
+    written = [at for at, verb in play(changing, World(takes)) if verb == "patch"]
     rests = [later - at for at, later in pairwise(written)]
     assert apart - 0.01 <= min(rests) <= max(rests) <= apart + 0.5
 
 
 def test_an_order_that_stays_the_same_is_renewed_and_withdrawn_at_the_end() -> None:
-    class Quiet(World):
-        async def play(self) -> None:
-            for _ in range(5):
-                await self.tick(5.0)
+    async def quiet(world: World) -> None:
+        for _ in range(5):
+            await world.tick(5.0)
 
-    calls = play(Quiet())
+    calls = play(quiet)
     assert [verb for _, verb in calls] == ["patch", "patch", "patch", "delete"]
     assert [at for at, _ in calls] == pytest.approx([0.0, RENEW, 2 * RENEW, 25.0], abs=0.1)
 
 
 def test_an_order_is_withdrawn_while_ticks_are_overdue() -> None:
-    class Stuck(World):
-        async def play(self) -> None:
-            await self.tick(2 * overdue_after(INTERVAL))
-            assert self.status.order is None
-            await self.tick(1.0)
-            assert self.status.order is not None
+    async def stuck(world: World) -> None:
+        await world.tick(2 * overdue_after(INTERVAL))
+        assert world.status.order is None
+        await world.tick(1.0)
+        assert world.status.order is not None
 
-    times = {verb: at for at, verb in play(Stuck())[:-2]}
+    times = {verb: at for at, verb in play(stuck)[:-2]}
     assert times["delete"] == pytest.approx(overdue_after(INTERVAL), abs=0.1)
 
 
 def test_an_order_is_withdrawn_when_the_rules_have_none_any_more() -> None:
-    class Reloaded(World):
-        async def play(self) -> None:
-            await self.tick(5.0)
-            self.turn(WITHOUT)
-            await self.tick(5.0)
-            assert (self.status.order, self.status.in_force) == (None, None)
-            await self.tick(5.0)
+    async def reloaded(world: World) -> None:
+        await world.tick(5.0)
+        world.turn(WITHOUT)
+        await world.tick(5.0)
+        assert (world.status.order, world.status.in_force) == (None, None)
+        await world.tick(5.0)
 
-    assert play(Reloaded()) == [(0.0, "patch"), (5.0, "delete")]
+    assert play(reloaded) == [(0.0, "patch"), (5.0, "delete")]
 
 
 def test_a_follower_has_an_order_and_writes_none() -> None:
-    class Following(World):
-        async def play(self) -> None:
-            await self.tick(5.0)
-            assert self.status.order is not None
-            assert self.status.in_force is None
-            self.leads = True
-            await self.tick(5.0)
-            self.leads = False
-            await self.tick(20.0)
-            assert self.status.in_force is None
+    async def following(world: World) -> None:
+        await world.tick(5.0)
+        assert world.status.order is not None
+        assert world.status.in_force is None
+        world.leads = True
+        await world.tick(5.0)
+        world.leads = False
+        await world.tick(20.0)
+        assert world.status.in_force is None
 
-    assert play(Following(leads=False)) == [(5.0, "patch")]
+    assert play(following, World(leads=False)) == [(5.0, "patch")]
 
 
 def test_a_write_that_failed_is_tried_again_and_reported() -> None:
-    class Failing(World):
-        async def play(self) -> None:
-            await self.tick(9.0)
-            assert self.status.error is not None
-            self.fails = False
-            await self.tick(2.0)
-            assert self.status.error is None
+    async def failing(world: World) -> None:
+        await world.tick(9.0)
+        assert world.status.error is not None
+        world.fails = False
+        await world.tick(2.0)
+        assert world.status.error is None
 
-    world = Failing(fails=True)
-    assert play(world) == [(10.0, "patch"), (11.0, "delete")]  # no patch without the server's time
+    world = World(fails=True)
+    # No patch without the server's time.
+    assert play(failing, world) == [(10.0, "patch"), (11.0, "delete")]
     assert world.status.calls == {"ok": 2, "failed": 2}

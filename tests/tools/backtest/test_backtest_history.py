@@ -12,10 +12,10 @@ from dynsched.core.samples import Series
 from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest.history import (
     GIVE_UP,
-    Fetcher,
     Past,
     Query,
     Window,
+    fetch,
     parts_of,
     window_of,
 )
@@ -54,9 +54,8 @@ def window(count: int) -> Window:
     return Window(START, STEP, count)
 
 
-async def fetch(server: Server, count: int, expected: int) -> Past:
-    fetcher = Fetcher(server, window(count), pauses=(0.0, 0.0))
-    return (await fetcher.fetch({CPU: expected}))[CPU]
+async def fetched(server: Server, count: int, expected: int) -> Past:
+    return (await fetch(server, window(count), {CPU: expected}))[CPU]
 
 
 def column(past: Past) -> list[float | None]:
@@ -108,49 +107,23 @@ def test_an_answer_becomes_a_value_a_node_and_moment(found, higher_is_worse, wan
     assert past.unnamed == sum("node" not in each.labels for each in found)
 
 
-TOO_MANY = (
-    "HTTP 422: execution: query processing would load too many samples into memory in query "
-    "execution"
-)
-
-
-async def test_a_part_that_is_too_large_is_halved_until_it_is_answered() -> None:
-    server = Server(lambda start, end: TOO_MANY if end - start > 20 * STEP else None)
-    past = await fetch(server, 100, 1)
-    assert not past.missing
-    assert column(past) == [7.0] * 100
-
-
-@pytest.mark.parametrize(
-    ("errors", "count", "expected", "asked"),
-    [
-        # Once more; a refusal is not.
-        (["HTTP 503: starting", "connection refused", None], 10, 1, 3),
-        (["HTTP 403: no"], 10, 1, 1),
-        # A server that is gone or slow is not asked for every part.
-        (["connection refused"] * 99, 5000, 2000, 3 * GIVE_UP),
-        (["no answer within 120 s"] * 99, 5000, 2000, GIVE_UP),
-    ],
-)
-async def test_how_often_what_failed_is_asked_for(errors, count, expected, asked) -> None:
-    answers = iter(errors)
-    past = await fetch(Server(lambda *_: next(answers)), count, expected)
-    assert past.asked == asked
-    lost = 0 if None in errors else count
-    assert sum(len(missing.part) for missing in past.missing) == lost
-    assert {missing.error for missing in past.missing} == ({errors[0]} if lost else set())
+async def test_a_server_that_is_gone_is_not_asked_for_every_part() -> None:
+    past = await fetched(Server(lambda *_: "connection refused"), 5000, 2000)
+    assert past.asked == GIVE_UP
+    assert sum(len(missing.part) for missing in past.missing) == 5000
+    assert {missing.error for missing in past.missing} == {"connection refused"}
 
 
 async def test_a_part_that_fails_leaves_a_hole_and_a_partial_answer_a_warning() -> None:
-    count, expected = 1000, 2000  # parts of 125 steps
-    bad = START + 300 * STEP
-    broken = Server(
-        lambda start, end: "HTTP 500: block is broken" if start <= bad <= end else None,
-        warnings=("store is gone",),
-    )
-    past = await fetch(broken, count, expected)
-    (missing,) = past.missing
+    count, expected, length = 1500, 2000, 125  # steps of a part
+
+    def every_second_is_broken(start: float, _: float) -> str | None:
+        return "HTTP 500: block" if round((start - START) / STEP) // length % 2 else None
+
+    past = await fetched(Server(every_second_is_broken, ("store is gone",)), count, expected)
+    lost = [step for part, _ in past.missing for step in part]
+    assert lost == [step for step in range(count) if step // length % 2]
     values = column(past)
-    assert {step for step, value in enumerate(values) if value is None} == set(missing.part)
+    assert [step for step, value in enumerate(values) if value is None] == lost
     assert set(values) == {None, 7.0}
     assert past.warnings == {"store is gone"}

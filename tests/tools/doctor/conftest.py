@@ -58,15 +58,14 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
         gpu = f'Hostname="dcgm-{number}",host_node="w{number + 1}"'
         found.setdefault("gpu_load", []).append((gpu, line(100 * busy)))
         found.setdefault("kube_node_info", []).append((f'node="w{number + 1}"', line(1)))
-    first = 'instance="10.0.0.1:9100"'
-    used = "container_cpu_usage_seconds_total"
-    found[used] = [('job="k8s-nodes",namespace="a",pod="b",container="c"', line(0, 0.1))]
-    often = [(at, float(at - _NOW + 1800)) for at in range(_NOW - 1800, _NOW + 3600, 5)]
-    found["fast_seconds_total"] = [(f'{first},job="fast"', often)]
-    # Scraped once a minute; and gone for a day.
-    rare = [(at, float(at - _NOW + 3600)) for at in range(_NOW - 3600, _NOW + 3600, 60)]
-    found["slow_seconds_total"] = [(f'{first},job="slow"', rare)]
-    found["vanished_load"] = [(first, [(at, 1.0) for at in range(_BEGAN, _NOW - _DAY, 120)])]
+    # Scraped every 5 s, and once a minute.
+    for name, target, seconds in (
+        ("fast", 'instance="10.0.0.1:9100"', 5),
+        ("slow", 'node="w1"', 60),
+    ):
+        times = range(_NOW - 3600, _NOW + 3600, seconds)
+        found[f"{name}_seconds_total"] = [(target, [(at, float(at - times[0])) for at in times])]
+        found.setdefault("up", []).append((target, [(at, 1.0) for at in times]))
     return found
 
 

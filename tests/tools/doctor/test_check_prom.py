@@ -4,13 +4,8 @@ import json
 import re
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from dynsched.rules.check import check
 from dynsched.rules.promql import MAX_OPERATORS
-from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.tools.doctor.syntax import parse_by_server
 
 RULES = """\
 rules:
@@ -101,24 +96,3 @@ def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(
     assert (code, output) == (1, f"{file}: 1 rule: good; label status=presure\n")
     (line,) = errors.splitlines()
     assert line.startswith("Error: the expressions were not parsed: Prometheus at http://127.0.0.1")
-
-
-async def test_another_server_that_refuses_an_expression_is_believed(tmp_path) -> None:
-    async def query(request: web.Request) -> web.Response:
-        if "bad" in (await request.post())["query"]:
-            body = {"status": "error", "errorType": "422", "error": "unable to parse: unexpected"}
-            return web.json_response(body, status=422)
-        body = {"status": "success", "data": {"resultType": "vector", "result": []}}
-        return web.json_response(body)
-
-    app = web.Application()
-    app.router.add_post("/api/v1/query", query)
-    file = tmp_path / "rules.yaml"
-    good = "{name: good, expr: up, threshold: 1}"
-    file.write_text(f"rules:\n  - {good}\n  - {good.replace('good', 'bad').replace('up', 'bad')}\n")
-    async with TestServer(app) as server:
-        source = PrometheusSource(PrometheusConfig(str(server.make_url(""))))
-        (report,), trouble = await parse_by_server(check(file, ""), source)
-    assert trouble is None
-    (error,) = report.errors
-    assert error.startswith(f"{file}:3:17: rule bad: Prometheus refuses the expression")

@@ -37,7 +37,7 @@ from service_support import Pages, served
 
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
-from dynsched.core.nodes import AddressLookup, Node
+from dynsched.core.nodes import Node
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
@@ -45,17 +45,13 @@ from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where
-from dynsched.tools.doctor.checks_cluster import IN_THE_POD
-from dynsched.tools.doctor.checks_values import (
-    CheckedRule,
-    RuleContext,
-    clocks,
-    late_samples,
-    uncovered,
-)
-from dynsched.tools.doctor.examine import check_cluster, check_requests, check_running
+from dynsched.tools.doctor.checks_cluster import IN_THE_POD, check_cluster
+from dynsched.tools.doctor.checks_nodes import ClusterContext
+from dynsched.tools.doctor.checks_values import clocks, late_samples, uncovered
+from dynsched.tools.doctor.examine import check_requests, check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, Report, Severity
+from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
 from dynsched.util.formatting import format_time
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
@@ -110,7 +106,8 @@ def injection() -> dict[str, Any]:
 async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
     report = Report()
     async with api_of(cluster.kubeconfig, KubeClient) as client:
-        report.add(await check_cluster(client, await client.list_nodes(), rule_set, None))
+        nodes = await client.list_nodes()
+        report.add(await check_cluster(ClusterContext(client, rule_set, nodes, None)))
     return report
 
 
@@ -302,12 +299,12 @@ def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Ch
     ("names", "more", "found", "evidence"),
     [
         ("abc", {}, [], ""),
-        ("c", {}, [W], "pool x: 2 of 2 nodes: a and b"),
+        ("c", {}, [W], "2 of 3 nodes: a and b"),
         # Others need no sample.
         ("c", {"selector": "pool=y"}, [], ""),
         # Samples without a node are worse where nodes have none.
         ("abcz", {}, [Severity.INFO], "as z:"),
-        ("z", {}, [E, W], "x: 2 of 2 and pool y: 1 of 1"),
+        ("z", {}, [E, W], "3 of 3 nodes"),
     ],
 )
 def test_nodes_without_samples_and_samples_without_nodes_are_told(
@@ -315,9 +312,7 @@ def test_nodes_without_samples_and_samples_without_nodes_are_told(
 ) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
-    by_pool = rules(guard={"pool_label": "pool"})
-    world = RuleContext(by_pool, nodes=there, lookup=AddressLookup(there.values()))
-    told = list(uncovered(asked(world, names, **more)))
+    told = list(uncovered(asked(RuleContext(rules(), there), names, **more)))
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
 
@@ -334,7 +329,7 @@ class Scrapes:
     [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
 )
 async def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
-    rule = asked(RuleContext(rules()), "", Scrapes(lag, interval))
+    rule = asked(RuleContext(rules(), {}), "", Scrapes(lag, interval))
     assert [each.severity async for each in late_samples(rule)] == severities
 
 
@@ -412,10 +407,3 @@ async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, t
     told = [(each.code, each.severity, each.rule) for each in report.without([]).findings]
     assert told == ([("W3", Severity.INFO, "cpu")] if tells else [])
     assert all(tells in each.summary for each in found)
-
-
-async def test_of_requests_nothing_is_told_without_an_order() -> None:
-    pages = Pages()
-    async with served(pages):
-        pages.tick()
-        assert not await asyncio.to_thread(lambda: list(check_requests(Where(pages.url))))

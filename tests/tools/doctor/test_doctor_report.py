@@ -1,17 +1,12 @@
 """The report's forms, its order, what is left out of it, and the exit code."""
 
+import asyncio
 import json
 
 import pytest
 from rich.console import Console
 
-from dynsched.tools.doctor.findings import (
-    Finding,
-    NotChecked,
-    Report,
-    Severity,
-    render,
-)
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity, render
 
 
 def report() -> Report:
@@ -64,20 +59,20 @@ def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) ->
     assert "1 error, 1 warning and 1 hint" in text
 
 
-def test_nobody_to_ask_and_what_cannot_be_used_are_exit_code_2(tmp_path, call, monkeypatch) -> None:
+async def test_nobody_to_ask_and_what_cannot_be_used_are_exit_code_2(tmp_path, call, sim) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    asking = ("doctor", "--prom", "http://127.0.0.1:1", "-r", rules)
-    code, printed, errors = call(*asking, "-o", "json")
-    assert (code, len(json.loads(printed)["unreachable"]), len(errors.splitlines())) == (2, 2, 2)
-    assert "Prometheus at http://127.0.0.1:1: connection refused" in errors
-    told = "No findings in what was checked.\n"
-    assert call(*asking)[:2] == (2, told)
-    rules.write_text("rules: [{name: cpu, expr: up}]")
-    for words, told in (
-        (("-r", rules), "threshold"),
-        (("--ignore", "X1"), "'X1' is not one of"),
+    asking = ("doctor", "--prom", "http://127.0.0.1:1", "-r", rules, "--kubeconfig")
+    for kubeconfig, told in (
+        (sim.kubeconfig, "Prometheus at http://127.0.0.1:1: connection refused"),
+        (tmp_path / "none", "none: no such file; check --kubeconfig"),
     ):
+        code, printed, errors = await asyncio.to_thread(call, *asking, kubeconfig, "-o", "json")
+        (line,) = json.loads(printed)["unreachable"]
+        assert (code, told in line, f"Error: {line}" in errors) == (2, True, True)
+    _, printed, _ = await asyncio.to_thread(call, *asking, tmp_path / "none")
+    assert printed == "No findings in what was checked.\n"
+    rules.write_text("rules: [{name: cpu, expr: up}]")
+    for words, told in (("-r", rules), "threshold"), (("--ignore", "X1"), "'X1' is not one of"):
         code, _, errors = call("doctor", *words)
         assert (code, told in errors) == (2, True)

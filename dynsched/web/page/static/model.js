@@ -16,12 +16,11 @@
  * @property {[number[], number[]]} known when there was a value, where it is no longer current
  */
 
-/** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has; `marks_until`: when
- * the first mark ends for that.
+/** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has.
  * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
  *   error: string | null, leader: string | null, taken_at: number, leading: boolean, dry_run: boolean,
  *   rules_error: string | null, capped: string[], failures: number, disputes: number, unseen_since: number | null,
- *   marks_until: number | null, mark: string, max_marked: string, rules: Rule[], has_order: boolean, order: Order | null,
+ *   mark: string, max_marked: string, rules: Rule[], has_order: boolean, order: Order | null,
  *   order_error: string | null, nodes: {name: string[], pool: number[], flags: number[], state: string, since: [number[], number[]],
  *   notes: [number, string, Reason][]}, pools: string[], columns: Column[], changes: import("./data.js").Change[],
  *   placements: Placements | null}} Payload */

@@ -56,9 +56,7 @@ function summary(model, now) {
     return { kind: "bad", text: end(t("no_tick", moment(data.taken_at)), marked ? t("marks_as_they_are", counted(marked)) : "", pods) };
   }
   if (data.unseen_since !== null) {
-    const until = data.marks_until;
-    const stay = until === null ? t("marks_held", counted(marked)) : until <= data.taken_at ? t("marks_going", counted(marked)) : t("marks_until", counted(marked), moment(until));
-    return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? stay : "", pods) };
+    return { kind: "bad", text: end(t("blind_since", moment(data.unseen_since)), marked ? t("marks_stay", counted(marked)) : "", pods) };
   }
   const hot = nodes.filter(isHot);
   const worst = nodes.reduce((one, node) => (node.worst >= 0 && node.danger > (one?.danger ?? -Infinity) ? node : one), /** @type {Node | undefined} */ (undefined));
