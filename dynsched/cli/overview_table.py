@@ -127,10 +127,18 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
     if ranked:
-        first = some([node["name"] for node in ranked], _COOLEST)
-        how = "nodes with = equally, then by rank in NEW PODS"
-        show(console, f"New pods with the order prefer {first}: {how}.")
+        show(console, f"New pods with the order prefer {_preferred(ranked)}.")
     show(console, f"Next: {found['next']}.")
+
+
+def _preferred(ranked: Sequence[Part]) -> str:
+    """The names of the first of the ``ranked`` nodes: those that are equally good, then the next
+    ones by rank.
+    """
+    equal = [node["name"] for node in ranked if node["new_pods"]["equal"]]
+    others = [node["name"] for node in ranked if not node["new_pods"]["equal"]]
+    first = [f"{some(equal, _COOLEST)} (=: equally good)"] if len(equal) > 1 else equal
+    return ", then ".join([*first, *others[: max(0, _COOLEST - len(equal))]])
 
 
 def _row(node: Part, hot_above: Part) -> list[str | Text]:
