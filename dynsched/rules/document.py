@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -37,6 +37,19 @@ class _Loader(yaml.SafeLoader):
     """Numbers as in YAML 1.2 and kubectl. PyYAML's are those of YAML 1.1, where 0100 is 64, 1:20 is
     80, and 8e1 is text.
     """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As PyYAML, without anchors and aliases: a small text could stand for a huge document."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if getattr(event, "anchor", None):
+            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
+            raise YamlError(
+                f"anchors and aliases ({sign}{event.anchor}) were removed in 0.3.0; instead: write "
+                "the value in each place",
+                event.start_mark.line + 1,
+                event.start_mark.column + 1,
+            )
+        return super().compose_node(parent, index)
 
 
 def _int(loader: _Loader, node: yaml.ScalarNode) -> int:

@@ -18,8 +18,6 @@ _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
 """What to do instead, by the path of the key without indices of lists."""
-_DEEPEST: Final = 2
-"""Parts of a path below which there are none: ``rules[0]``."""
 
 
 def without_removed(data: Any) -> tuple[Any, tuple[RuleError, ...]]:
@@ -29,8 +27,6 @@ def without_removed(data: Any) -> tuple[Any, tuple[RuleError, ...]]:
 
 
 def _kept(data: Any, path: tuple[str | int, ...], remarks: list[RuleError]) -> Any:
-    if len(path) > _DEEPEST:
-        return data
     if isinstance(data, list):
         return [_kept(item, (*path, index), remarks) for index, item in enumerate(data)]
     if not isinstance(data, Mapping):

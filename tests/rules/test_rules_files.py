@@ -143,13 +143,6 @@ def test_random_yaml_text(parts: list[str], scratch: Path) -> None:
     load_or_refuse(scratch)
 
 
-def test_aliases_that_share_much_are_not_read_one_by_one() -> None:
-    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    text = "\n".join(["a0: &a0 [1, 2]", *levels, GOOD])
-    found = read_rules("rules.yaml", text.encode())
-    assert len(found.errors) == 12
-
-
 def test_of_very_many_errors_the_first_are_told() -> None:
     found = read_rules("rules.yaml", (GOOD + "".join(f"k{n}: 1\n" for n in range(1000))).encode())
     assert len(found.errors) == MAX_ERRORS
