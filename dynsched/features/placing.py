@@ -108,11 +108,8 @@ def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> PlacingLo
 
 def _rule_loads(evaluation: Evaluation, rule: Rule) -> dict[str, float]:
     expected = evaluation.expected.get(rule.name, NO_EXPECTATION)
-    return {
-        name: expected.to_place(name, load_percent(rule, value))
-        for name, alerts in evaluation.alerts.items()
-        if rule.name in alerts and (value := alerts[rule.name].good_value) is not None
-    }
+    measured = ((name, evaluation.measured_load(rule, name)) for name in evaluation.alerts)
+    return {name: expected.to_place(name, load) for name, load in measured if load is not None}
 
 
 class _Part(NamedTuple):
@@ -146,12 +143,11 @@ def equal_line(equal_below: float, mean: float) -> int:
 def next_pod_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str, int]:
     """What a pod of mean use adds to each node's load, in tenths."""
     parts = [
-        (weight, expected.next_pod, expected.least_next)
+        (weight, evaluation.expected.get(rule.name, NO_EXPECTATION))
         for rule, weight in profile.rules
-        for expected in [evaluation.expected.get(rule.name, NO_EXPECTATION)]
     ]
     return {
-        name: round(TENTHS * sum([weight * of.get(name, least) for weight, of, least in parts]))
+        name: round(TENTHS * sum(weight * expected.next(name) for weight, expected in parts))
         for name in evaluation.alerts
     }
 

@@ -49,7 +49,7 @@ class _Container(msgspec.Struct, gc=False):
 
     @property
     def is_sidecar(self) -> bool:
-        """Of an init container."""
+        """Whether an init container goes on running alongside the main ones."""
         return self.restarts == "Always"
 
 

@@ -26,7 +26,7 @@ _MAX_WARNINGS: Final = 10
 _YEAR_5138: Final = 1e11
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPES: Final = ("scalar", "string", "matrix")
-"""Of a query's result, which then belongs to no node."""
+"""Types of a result that has no sample for each node."""
 # All rules of a small cluster may have this together, in a container of 256 MiB. A series of nine
 # labels takes up to 2 kB while it is decoded: 100 MB. A point of a range takes ten times its JSON.
 _ALL_SERIES: Final = 50_000
