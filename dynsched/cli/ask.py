@@ -70,8 +70,8 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
 def order(context: click.Context, /, *, pod: str | None, output: str, **given: Any) -> None:
     """Show the order of the nodes for new pods, or the order that a pod got, and its node.
 
-    Without POD, a running dynsched answers. With POD, the pod itself shows its levels of nodes, or
-    why it got none. docs/order.md says what the order is.
+    Without POD, the running dynsched is queried. With POD, the preferences in the pod are read.
+    docs/order.md explains the order.
 
     \b
     Example:

@@ -209,7 +209,7 @@ _HELP: Final[Mapping[str, str]] = {
     "workloads_of_known_use": "Workloads whose pods' use is known.",
     "rule_firing_nodes": "Nodes on which the rule fires.",
     "rule_pending_nodes": "Nodes on which the rule is pending.",
-    "rule_shadow": "1 for a rule on trial.",
+    "rule_shadow": "1 for a rule with `shadow`.",
     "rule_threshold_load": "The rule's threshold, in points (100 is full).",
     "rule_samples": "Samples in the rule's last answer.",
     "rule_unmatched_samples": "Samples that match no node.",

@@ -17,7 +17,7 @@ from dynsched.kube.inspection import PodTotals
 from dynsched.rules import shipped
 from dynsched.rules.rule_set import Rule
 
-PAGES = [ROOT / name for name in ("docs/look.md", "README.md", "README.zh-CN.md")]
+PAGES = [ROOT / name for name in ("README.md", "README.zh-CN.md")]
 EXAMPLE = re.compile(r"(?<=```console\n)\$ dynsched top\n.*?(?=```)", re.DOTALL)
 CPU = {"worker-1": 23.0, "worker-2": 91.0, "worker-3": 48.0, "worker-4": 20.0, "worker-5": 35.0}
 MEMORY = {"worker-1": 41.0, "worker-2": 63.0, "worker-3": 71.0, "worker-4": 35.0, "worker-5": 50.0}

@@ -61,7 +61,7 @@ class OrderStatus:
     def collect(self) -> Iterator[Metric]:
         """Called by the registry of metrics."""
         writes = CounterMetricFamily(
-            f"{_PREFIX}_writes", "Writes and deletions of the order.", labels=["result"]
+            f"{_PREFIX}_writes", "Writes and deletions of the NodeOrder.", labels=["result"]
         )
         for result, count in self.calls.items():
             writes.add_metric([result], count)
@@ -69,21 +69,21 @@ class OrderStatus:
         if self.in_force is not None:
             yield _gauge(
                 "last_write_timestamp_seconds",
-                "When this replica wrote the order in force.",
+                "When this replica last wrote the NodeOrder in force.",
                 {"": self.in_force.at},
             )
         order = self.order
         if order is None:
             return
         sizes = {pool: sum(1 for _ in nodes_of(order, pool)) for pool in order.lists}
-        yield _gauge("nodes", "Nodes in the order, by pool.", sizes, "pool")
+        yield _gauge("nodes", "Nodes that the order ranks, by pool.", sizes, "pool")
         unlisted = {kind: order.counts[kind] for kind in UNLISTED}
-        yield _gauge("unlisted_nodes", "Nodes left out of the order.", unlisted, "reason")
+        yield _gauge("unlisted_nodes", "Nodes without a rank, by reason.", unlisted, "reason")
         left_out = {"": len(order.left_out)}
-        yield _gauge("left_out_pools", "Pools for which the order has no room.", left_out)
+        yield _gauge("left_out_pools", "Pools for which the NodeOrder has no room.", left_out)
         if self.pods.running is not None:
             with_order = {"": self.pods.with_order}
-            yield _gauge("pods", "Running pods that got the order at their creation.", with_order)
+            yield _gauge("pods", "Running pods that got the order when created.", with_order)
 
 
 def _gauge(name: str, text: str, values: Mapping[str, float], label: str = "") -> Metric:
