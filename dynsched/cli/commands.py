@@ -169,8 +169,7 @@ def check(*, rules: Path, files: tuple[Path, ...], output: str, **given: Any) ->
     """Check rules files: every error at once, with its line and column.
 
     A FILE may also be a manifest: the rules in its ConfigMaps are checked. `-` is standard input.
-    A warning does not change the exit code: the rule is valid, but probably does not do what you
-    want. With --prom, that server parses the expressions.
+    Warnings do not change the exit code. With --prom, that server parses the expressions.
 
     \b
     Example:
