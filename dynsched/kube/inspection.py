@@ -4,7 +4,6 @@ returns None where the server does not know the resource.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from http import HTTPStatus
 from operator import add
 from typing import Any, Final, NamedTuple
@@ -13,10 +12,9 @@ from urllib.parse import quote
 import msgspec
 
 from dynsched.kube.failures import ApiRequest, in_namespace
-from dynsched.kube.lists import Named, Owner, pages
+from dynsched.kube.lists import Named, pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
-    PodMeta,
     PodSpec,
     PodStatus,
     limits_of,
@@ -102,21 +100,11 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
     return sorted(names)
 
 
-class _Metadata(PodMeta, gc=False):
-    owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
-
-
 class _Spec(PodSpec, gc=False):
     node: str = msgspec.field(name="nodeName", default="")
-    scheduler: str = msgspec.field(name="schedulerName", default="default-scheduler")
-    affinity: Any = None
-    tolerations: Any = None
 
 
-class Pod(msgspec.Struct, gc=False):
-    """A pod; ``affinity`` and ``tolerations`` are as in its JSON."""
-
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+class _Pod(msgspec.Struct, gc=False):
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -131,22 +119,16 @@ class PodTotals(NamedTuple):
     memory_limits: float = 0.0
 
 
-async def placed_pods(api: KubeApi) -> AsyncIterator[Pod]:
-    """All that have a node and have not ended."""
-    async for page in pages(api, _LIST_PODS, Pod, query=ASSIGNED_NOT_TERMINATED):
-        for pod in page.items or ():
-            yield pod
-        del page  # or two pages would be in memory while the next one comes
-
-
 async def pod_totals(api: KubeApi) -> dict[str, PodTotals]:
-    """By node, of those that have pods."""
+    """By node, of those that have pods; of pods that have not ended."""
     totals: dict[str, PodTotals] = {}
-    async for pod in placed_pods(api):
-        requests = requests_of(pod.spec, pod.status, least=(0.0, 0.0))
-        count, *sums = totals.get(pod.spec.node, PodTotals())
-        more = map(add, sums, (*requests, *limits_of(pod.spec)))
-        totals[pod.spec.node] = PodTotals(count + 1, *more)
+    async for page in pages(api, _LIST_PODS, _Pod, query=ASSIGNED_NOT_TERMINATED):
+        for pod in page.items or ():
+            requests = requests_of(pod.spec, pod.status, least=(0.0, 0.0))
+            count, *sums = totals.get(pod.spec.node, PodTotals())
+            more = map(add, sums, (*requests, *limits_of(pod.spec)))
+            totals[pod.spec.node] = PodTotals(count + 1, *more)
+        del page  # or two pages would be in memory while the next one comes
     return totals
 
 

@@ -1,35 +1,25 @@
-"""The checks of metrics-server, the Lease, rights, policies and Karpenter (P0, K1, K2, K4), and the
-chain of all checks of a cluster.
-"""
+"""The checks of a cluster: metrics-server, rights, Karpenter and policies (P0, K1, K2, K4)."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Final
 
 from dynsched.core.wording import counted, listed, some
 from dynsched.features.order.resource import NODE_ORDERS
 from dynsched.kube import inspection
-from dynsched.kube.client import EVENT_NAMESPACE, list_node_metrics
+from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
 from dynsched.kube.failures import OURS
 from dynsched.kube.inspection import Right
 from dynsched.kube.leader import LEASE_NAME
 from dynsched.kube.rules_config_map import CONFIG_MAPS
 from dynsched.rules import keys
-from dynsched.tools.doctor.checks_nodes import (
-    SHOWN,
-    ClusterContext,
-    few_react,
-    foreign_marks,
-    no_mark_allowed,
-    orphaned_marks,
-)
+from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.findings import Chain, Finding, NotChecked, error, hint, run, warning
 from dynsched.tools.policies import (
     LABEL_IT,
-    NOT_SERVED,
     affinity_problems,
-    install,
     order_problems,
 )
 from dynsched.util.errors import ClusterError
@@ -39,6 +29,24 @@ IN_THE_POD: Final = (
     "kubectl -n dynsched exec deploy/dynsched -- dynsched doctor --rules rules/rules.yaml"
 )
 """The rules of the shipped Deployment, below the image's working directory."""
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterContext:
+    """What the checks of a cluster are about. ``home``: the namespace that dynsched runs in."""
+
+    client: KubeClient
+    rule_set: RuleSet
+    home: str
+
+    @property
+    def has_order(self) -> bool:
+        return self.rule_set.order is not None
+
+    @property
+    def asks_metrics_server(self) -> bool:
+        return any(rule.source == "metrics-server" for rule in self.rule_set.rules)
 
 
 async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
@@ -51,16 +59,6 @@ async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
             "metrics-server does not answer, so its rules know nothing of any node",
             str(failed),
             "make `kubectl top nodes` work, or write rules of source prometheus",
-        )
-
-
-async def two_writers(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    holders = await cluster.holders()
-    if len(holders) > 1:
-        yield error(
-            "more than one dynsched holds a Lease in this cluster: they write the same nodes",
-            listed(holders),
-            "stop all but one, or give them the same --lease-namespace",
         )
 
 
@@ -132,7 +130,7 @@ async def order(cluster: ClusterContext) -> AsyncIterator[Finding]:
     """Why new pods do not get the order, or those that ask for it get nothing."""
     asking = await inspection.namespaces_that_ask(cluster.client)
     label = f"label {keys.AVOID_LABEL}=true"
-    who = f"{counted(len(asking), 'namespace')} with the {label}: {some(asking, SHOWN) or 'none'}"
+    who = f"{counted(len(asking), 'namespace')} with the {label}: {some(asking, _SHOWN) or 'none'}"
     if cluster.has_order:
         for what, fix in await order_problems(cluster.client):
             yield warning(f"new pods are not getting the order: {what}", who, fix)
@@ -146,7 +144,7 @@ async def order(cluster: ClusterContext) -> AsyncIterator[Finding]:
         yield warning(
             "namespaces ask that their pods avoid hot nodes, and no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
-            NOT_SERVED.fix if NOT_SERVED in problems else install("order"),
+            problems[0].fix,
         )
 
 
@@ -166,11 +164,6 @@ async def karpenter_and_taint(cluster: ClusterContext) -> AsyncIterator[Finding]
 
 _CHECKS: Final[Chain[ClusterContext]] = (
     ("P0", metrics_server),
-    ("N2", foreign_marks),  # nodes that somebody else's value keeps from being marked
-    ("N2", orphaned_marks),  # marks that nobody will release
-    ("N2", no_mark_allowed),  # a selector or a cap that allows none
-    ("W1", few_react),
-    ("K1", two_writers),
     ("K1", rights),
     ("K2", karpenter_and_taint),
     ("K4", affinity),

@@ -17,8 +17,7 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.tools.client import Where, ask_json
-from dynsched.tools.doctor.checks_cluster import check_cluster
-from dynsched.tools.doctor.checks_nodes import ClusterContext
+from dynsched.tools.doctor.checks_cluster import ClusterContext, check_cluster
 from dynsched.tools.doctor.checks_rules import check_rules
 from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, hint
 from dynsched.tools.doctor.rule_context import RuleContext
@@ -36,7 +35,6 @@ def examine(
     where: Where,
     *,
     prometheus: PrometheusConfig,
-    lease_namespace: str | None,
     log: Callable[[str], None],
 ) -> Report:
     """All that is wrong. ``where``: the cluster, and the running dynsched that is asked. ``log``
@@ -48,10 +46,11 @@ def examine(
     async def ask_servers() -> None:
         async with KubeClient(await where.credentials()) as client:
             nodes = await client.list_nodes()
+            home = where.namespace or client.config.namespace
             config = await found_or_default(client, prometheus, log)
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
-                check_cluster(ClusterContext(client, rule_set, nodes, lease_namespace)),
+                check_cluster(ClusterContext(client, rule_set, home)),
                 _check_rules(config, RuleContext(rule_set, nodes), report),
             )
             report.add(found)

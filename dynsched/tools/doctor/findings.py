@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -102,19 +102,19 @@ class Report:
             else:
                 self.not_checked.append(each)
 
-    def without(self, codes: Collection[str]) -> Report:
-        """The report without what is ignored, worst first."""
-        found = [each for each in self.findings if each.code not in codes]
-        found.sort(key=lambda each: (-each.severity, CODES.index(each.code), each.rule or ""))
-        kept = [each for each in dict.fromkeys(self.not_checked) if each.code not in codes]
-        kept.sort(key=lambda each: (CODES.index(each.code), each.rule or ""))
-        return Report(found, kept, self.unreachable)
+    def worst_first(self) -> Report:
+        found = sorted(
+            self.findings,
+            key=lambda each: (-each.severity, CODES.index(each.code), each.rule or ""),
+        )
+        return Report(found, list(dict.fromkeys(self.not_checked)), self.unreachable)
 
-    def exit_code(self, fail_on: Severity) -> int:
-        """0: nothing as bad as ``fail_on``; 1: something; 2: a server could not be asked."""
+    @property
+    def exit_code(self) -> int:
+        """0: no error; 1: there is one; 2: a server could not be asked."""
         if self.unreachable:
             return 2
-        return int(any(each.severity >= fail_on for each in self.findings))
+        return int(any(each.severity is Severity.ERROR for each in self.findings))
 
     def as_json(self) -> dict[str, Any]:
         return {

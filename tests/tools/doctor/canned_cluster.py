@@ -14,9 +14,6 @@ from manifest_support import BASE
 
 from dynsched.util.formatting import format_time
 
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/pods"
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -51,8 +48,7 @@ class CannedCluster:
     """
 
     def __init__(self, folder: Path, objects: Mapping[str, Any]) -> None:
-        lists = (NODES, PODS, LEASES)
-        self.objects = {**{path: [] for path in lists}, **objects}
+        self.objects = objects
         self.refused: set[tuple[str, str]] = set()
         self.kubeconfig = folder / "canned-kubeconfig"
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
