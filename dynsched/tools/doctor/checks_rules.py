@@ -1,9 +1,8 @@
-"""The checks of expressions (P0, P1, P5, P6), and the chains of all checks of a rule."""
+"""The checks of expressions (P0, P1, P5), and the chains of all checks of a rule."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
@@ -17,17 +16,15 @@ from dynsched.tools.doctor.findings import (
     Finding,
     NotChecked,
     error,
-    findings,
     run,
     warning,
 )
 from dynsched.tools.doctor.queries import Queries
 from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import format_value, one_line
+from dynsched.util.formatting import one_line
 
 _SHOWN: Final = 100
-_NAMED: Final = 3
 
 
 def failing(rule: CheckedRule) -> Iterator[Finding]:
@@ -86,19 +83,6 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
     )
 
 
-def no_number(rule: CheckedRule) -> Iterator[Finding]:
-    odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
-    if odd:
-        yield warning(
-            "the value is no finite number on some nodes"
-            + (": a division by 0" if rule.expression.divides else "")
-            + "; such a node is unknown",
-            f"now: {some([rule.node_of(each.labels) or '?' for each in odd], _NAMED)} "
-            f"({format_value(odd[0].value)})",
-            "divide only by what is there, and say what counts else: (A / (B > 0)) or (B * 0)",
-        )
-
-
 _OF_EACH: Final[Chain[CheckedRule]] = (
     ("P0", failing),
     ("P5", doubtful),
@@ -107,7 +91,6 @@ _OF_EACH: Final[Chain[CheckedRule]] = (
 _OF_ANSWERED: Final[Chain[CheckedRule]] = (
     ("P1", absent),
     ("P4", checks_series.one_series_a_node),
-    ("P6", no_number),
     ("P9", checks_values.against_threshold),
     ("P10", checks_series.copies),
     ("P12", checks_values.late_for_new_pods),
@@ -129,7 +112,7 @@ async def check_rules(
     if failed and all(answer.error for answer in answers):
         raise ExpectedError(failed)
     queries = Queries(prometheus, clock)
-    found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(clock))]
+    found: list[Finding | NotChecked] = []
     for rule, answer in zip(rules, answers, strict=True):
         checked = CheckedRule(rule, answer, read(rule.expr or ""), context, queries)
         found += await run(_OF_EACH, checked, rule.name)

@@ -33,11 +33,10 @@ HEALTHY = {
     "memory": {"expr": "memory_used_ratio * 100", "threshold": 80},
     "memory-as-ratio": {"expr": "memory_used_ratio / 1", "threshold": 0.8},
     "free": {"expr": "memory_free_bytes / 1e9", "op": "<", "threshold": 1},
-    "one-cluster": {"expr": 'shared_load{cluster="blue"} + 40', "threshold": 89.5},
-    "worst-disk": {"expr": "max by (instance) (disk_busy) + 40", "threshold": 89.5},
+    "one-cluster": {"expr": 'shared_load{cluster="blue"}', "threshold": 80},
+    "worst-disk": {"expr": "max by (instance) (disk_busy)", "threshold": 80},
     "unless-absent": {"expr": "memory_used_ratio * 100 unless maintenance", "threshold": 80},
 }
-"""Both are always beyond the threshold, and that is said: it is asked for P9 only."""
 
 E, W, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
 DEFECTS: list[tuple[str, Mapping[str, object], str, Severity, str]] = [
@@ -57,12 +56,8 @@ DEFECTS: list[tuple[str, Mapping[str, object], str, Severity, str]] = [
     ("memory_used_ratio * 100 > 50", {}, "P5", W, "comparison"),
     ("sum by (instance) (rate(node_cpu_seconds_total[2m]))", {}, "P5", W, "clamp_max"),
     ("rate(node_pressure_cpu_waiting_seconds_total[2m])", {}, "P5", W, "the node's use"),
-    ("requests_open / requests_slots * 100", {}, "P6", W, "w1 (nan)"),
     ("memory_used_ratio / 1", {}, "P9", E, "shares of 1"),
     ("memory_used_ratio * 100", {"threshold": 0.8}, "P9", E, "share of 1"),
-    ("memory_used_ratio * 100  # in percent", {"threshold": 99}, "P9", INFO, "18 to 85.5"),
-    ("memory_free_bytes", {"threshold": 1024, "op": "<"}, "P9", INFO, "correct its unit"),
-    ("memory_used_ratio * 100", {"threshold": 5}, "P9", E, "always fires"),
     ("max by (instance) (shared_load)", {}, "P10", E, "different clusters have the same"),
     ("max by (instance) (named_load)", {}, "P10", E, 'k8s_cluster_name="..."'),
     ("max by (instance) (fleet_load)", {}, "P10", E, "label clusterID"),
@@ -147,9 +142,7 @@ def test_a_defect_of_a_rule_is_found_in_a_real_prometheus(findings, number) -> N
 
 
 def test_rules_without_a_defect_have_no_finding(findings) -> None:
-    always = {("P9", rule) for rule in ("one-cluster", "worst-disk")}
-    told = {(each.code, each.rule) for each in findings if each.rule in HEALTHY}
-    assert told <= always
+    assert not [each for each in findings if each.rule in HEALTHY]
     of_one = {(each.code, each.rule) for each in findings if str(each.rule).startswith("one")}
     assert not [rule for code, rule in of_one if code in ("P4", "P10", "P14", "P15")]
 
@@ -175,7 +168,6 @@ async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_b
     assert [(each.rule, each.fix) for each in found if each.code == "P12"] == [
         ("quick", "start VictoriaMetrics with -search.latencyOffset=1s")
     ]
-    assert [each.code for each in found].count("N1") == 1
 
 
 class Recorder(Fake):
