@@ -11,7 +11,6 @@ import http.client
 import logging
 import re
 import signal
-import socket
 import threading
 import time
 import urllib.error
@@ -20,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
@@ -33,7 +31,7 @@ from dynsched.util.proxies import opener, proxy_for, through
 logger = logging.getLogger(__name__)
 
 METRIC: Final = "k8_node_cgroups_mem_available"
-DEFAULT_JOB: Final = "CollectK8sCgroupsMem"
+_JOB: Final = "CollectK8sCgroupsMem"
 DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 TIMEOUT: Final = 5.0
 MIB: Final = 1024 * 1024
@@ -43,12 +41,11 @@ _KUBERNETES: Final = ("kubepods*", "kubelet*")
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """The options of `dynsched collect`. Without ``ip``: by which the Pushgateway is reached."""
+    """The options of `dynsched collect`."""
 
     pushgateway: str
-    ip: str | None = None
+    ip: str
     node: str | None = None
-    job: str = DEFAULT_JOB
     interval: float = 30.0
     cgroup_root: Path = DEFAULT_CGROUP_ROOT
     meminfo: Path = Path("/proc/meminfo")
@@ -118,10 +115,11 @@ def _number(path: Path, line: str, name: str) -> int:
     return int(found[1])
 
 
-def collect_once(options: CollectOptions) -> tuple[Memory, str]:
-    """Read and push; what was read, and the label ``ip``. Raises ExpectedError."""
+def collect_once(options: CollectOptions) -> Memory:
+    """Read and push. Raises ExpectedError."""
     memory = read_memory(options.cgroup_root, options.meminfo)
-    return memory, push(options, memory)
+    push(options, memory)
+    return memory
 
 
 def collect_until_stopped(options: CollectOptions) -> None:
@@ -133,7 +131,7 @@ def collect_until_stopped(options: CollectOptions) -> None:
     due = time.monotonic()
     while not stop.is_set():
         try:
-            memory, _ = collect_once(options)
+            memory = collect_once(options)
         except ExpectedError as error:
             if logged.is_new("collect", str(error)):
                 logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
@@ -148,29 +146,27 @@ def collect_until_stopped(options: CollectOptions) -> None:
     logger.info("stopped")
 
 
-def push(options: CollectOptions, memory: Memory) -> str:
-    """Replace this node's group on the Pushgateway; the label ``ip``. Raises ExpectedError."""
+def push(options: CollectOptions, memory: Memory) -> None:
+    """Replace this node's group on the Pushgateway. Raises ExpectedError."""
     where, by = f"cannot push to {options.pushgateway}", ""
     try:
         by = through(proxy_for(options.pushgateway))
-        ip = options.ip or _own_address(options.pushgateway)
         registry = CollectorRegistry()
-        labels = {"ip": ip} | ({"node": options.node} if options.node else {})
+        labels = {"ip": options.ip} | ({"node": options.node} if options.node else {})
         gauge = Gauge(
             METRIC, "memory.available as the kubelet computes it, in MiB", labels, registry=registry
         )
         gauge.labels(**labels).set(memory.available / MIB)
         push_to_gateway(
             options.pushgateway,
-            job=options.job,
+            job=_JOB,
             registry=registry,
-            grouping_key={"instance": options.node or ip},
+            grouping_key={"instance": options.node or options.ip},
             timeout=TIMEOUT,
             handler=_send,
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise ExpectedError(f"{where}: {_why(error)}{by}") from error
-    return ip
 
 
 def _send(
@@ -192,14 +188,3 @@ def _why(error: Exception) -> str:
     if found is None:
         return str(error) or type(error).__name__
     return no_answer(TIMEOUT) if found.cause is Cause.TIMEOUT else str(found)
-
-
-def _own_address(url: str) -> str:
-    """The address of this machine on its way to ``url``; nothing is sent. OSError, ValueError."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)
-    family, kind, _, _, address = found[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])
