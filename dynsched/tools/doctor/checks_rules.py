@@ -1,15 +1,16 @@
-"""The checks of expressions (P0, P1, P5), and the chains of all checks of a rule."""
+"""The checks of expressions (P0, P1, P5, P14, P15), and the chains of all checks of a rule."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
+from dynsched.core.samples import match_samples
 from dynsched.core.wording import some
 from dynsched.rules.lint import lint
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.doctor import checks_parts, checks_series, checks_values
+from dynsched.tools.doctor import checks_series, checks_values
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
 from dynsched.tools.doctor.findings import (
     Chain,
@@ -19,15 +20,14 @@ from dynsched.tools.doctor.findings import (
     run,
     warning,
 )
-from dynsched.tools.doctor.queries import Queries
-from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
+from dynsched.tools.doctor.rule_context import CheckedRule, Queries, RuleContext
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import one_line
 
 _SHOWN: Final = 100
 
 
-def failing(rule: CheckedRule) -> Iterator[Finding]:
+async def failing(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.answer.error is not None:
         yield error(
             "the query of the rule fails, so the rule knows nothing of any node",
@@ -36,7 +36,7 @@ def failing(rule: CheckedRule) -> Iterator[Finding]:
         )
 
 
-def doubtful(rule: CheckedRule) -> Iterator[Finding]:
+async def doubtful(rule: CheckedRule) -> AsyncIterator[Finding]:
     """What `dynsched check` warns of."""
     if rule.expression.unread:
         raise ExpectedError(rule.expression.unread)
@@ -83,10 +83,41 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
     )
 
 
+async def fragile_joins(rule: CheckedRule) -> AsyncIterator[Finding]:
+    """Joins with series that nothing makes one for each group."""
+    for join in rule.expression.joins:
+        yield warning(
+            "the query fails for all nodes as soon as one has two series in a join",
+            f"nothing makes one series of each group: {one_line(join.one_side, _SHOWN)}",
+            f"write in its place: {one_line(join.lasting, _SHOWN)}",
+        )
+
+
+async def alternatives_without_nodes(rule: CheckedRule) -> AsyncIterator[Finding]:
+    """What stands before an ``or`` and has values, none of which is a node's."""
+    if len(rule.expression.alternatives) == 1:
+        return
+    before: list[tuple[str, str]] = []
+    for part in rule.expression.alternatives:
+        found = match_samples(rule.rule, await rule.queries.samples(part), rule.context.lookup)
+        if found.readings:
+            break
+        if found.unmatched:
+            before.append((part, f"{found.unmatched[0].value}: {found.unmatched[0].reason}"))
+    else:
+        return  # N1 says that no node has a value
+    for other, why in before:
+        yield warning(
+            "one part of an `or` gives all values of nodes, because those before it name no node",
+            f"{one_line(other, _SHOWN)}: {why}",
+            f"make {rule.rule.node_labels[0]} the name or an address of the node in this part",
+        )
+
+
 _OF_EACH: Final[Chain[CheckedRule]] = (
     ("P0", failing),
     ("P5", doubtful),
-    ("P14", checks_parts.fragile_joins),
+    ("P14", fragile_joins),
 )
 _OF_ANSWERED: Final[Chain[CheckedRule]] = (
     ("P1", absent),
@@ -94,7 +125,7 @@ _OF_ANSWERED: Final[Chain[CheckedRule]] = (
     ("P9", checks_values.against_threshold),
     ("P10", checks_series.copies),
     ("P12", checks_values.late_for_new_pods),
-    ("P15", checks_parts.alternatives_without_nodes),
+    ("P15", alternatives_without_nodes),
     ("N1", checks_values.late_samples),
     ("N1", checks_values.uncovered),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 from dynsched.core.load.lag import lag_of, needs_reach
@@ -30,7 +30,7 @@ _RATIO: Final = 1.0
 _PERCENT: Final = 100.0
 
 
-def against_threshold(rule: CheckedRule) -> Iterator[Finding]:
+async def against_threshold(rule: CheckedRule) -> AsyncIterator[Finding]:
     """Values that are shares of 1 and a threshold in percent, or the reverse."""
     limit, form = rule.rule, rule.expression
     values = [each.value for each in rule.answer.samples if math.isfinite(each.value)]
@@ -96,7 +96,7 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         )
 
 
-def uncovered(rule: CheckedRule) -> Iterator[Finding]:
+async def uncovered(rule: CheckedRule) -> AsyncIterator[Finding]:
     """Nodes without samples, and samples without nodes."""
     context, found = rule.context, rule.matched
     if not rule.answer.samples:

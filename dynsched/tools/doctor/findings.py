@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from dynsched.core.wording import by_reason, counted, listed
-from dynsched.tools.doctor import CODES
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain, show
 
@@ -63,7 +62,7 @@ def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> It
         yield each._replace(code=code, rule=rule)
 
 
-Check = Callable[[_T], Iterator[Finding] | AsyncIterator[Finding]]
+Check = Callable[[_T], AsyncIterator[Finding]]
 """Finds what is wrong with a subject. Raises ExpectedError where that cannot be known."""
 Chain = Sequence[tuple[str, Check[_T]]]
 """Checks with their codes, in the order in which they are made."""
@@ -73,17 +72,10 @@ async def run(chain: Chain[_T], subject: _T, rule: str | None = None) -> list[Fi
     """All that the checks find. One that cannot be made does not stop the others."""
     found: list[Finding | NotChecked] = []
     for code, check in chain:
-        whole: list[Finding] = []
         try:
-            checked = check(subject)
-            if isinstance(checked, AsyncIterator):
-                async for each in checked:
-                    whole.append(each)  # noqa: PERF401 (they are kept also if the next one fails)
-            else:
-                whole += checked
+            found += findings(code, [each async for each in check(subject)], rule)
         except ExpectedError as failed:
             found.append(NotChecked(code, rule, str(failed)))
-        found += findings(code, whole, rule)
     return found
 
 
@@ -103,10 +95,7 @@ class Report:
                 self.not_checked.append(each)
 
     def worst_first(self) -> Report:
-        found = sorted(
-            self.findings,
-            key=lambda each: (-each.severity, CODES.index(each.code), each.rule or ""),
-        )
+        found = sorted(self.findings, key=lambda each: -each.severity)
         return Report(found, list(dict.fromkeys(self.not_checked)), self.unreachable)
 
     @property

@@ -245,12 +245,13 @@ def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Ch
         ("z", {}, [E, W], "3 of 3 nodes"),
     ],
 )
-def test_nodes_without_samples_and_samples_without_nodes_are_told(
+async def test_nodes_without_samples_and_samples_without_nodes_are_told(
     names, more, found, evidence
 ) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
-    told = list(uncovered(asked(RuleContext(rules(), there), names, **more)))
+    rule = asked(RuleContext(rules(), there), names, **more)
+    told = [each async for each in uncovered(rule)]
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
 
