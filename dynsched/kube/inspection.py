@@ -22,44 +22,13 @@ from dynsched.kube.pod_requests import (
 )
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
+from dynsched.util.formatting import as_mapping, as_mappings
 
-_REVIEWS: Final = "authorization.k8s.io/v1"
 POLICIES: Final = "mutatingadmissionpolicies"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
 WEBHOOKS: Final = "mutatingwebhookconfigurations"
 _LIST_PODS: Final = ApiRequest("list", "pods", "/api/v1/pods")
-
-
-class Right(NamedTuple):
-    """One verb on one resource, as RBAC names it. ``namespace`` empty: in the whole cluster."""
-
-    verb: str
-    resource: str
-    group: str = ""
-    namespace: str = ""
-    name: str = ""
-
-
-async def whoami(api: KubeApi) -> str | None:
-    """The name of our account; None where the server has no such review."""
-    resource = "selfsubjectreviews"
-    call = ApiRequest("create", resource, f"/apis/authentication.k8s.io/v1/{resource}")
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = await api.call(call, body=body, accept=(HTTPStatus.NOT_FOUND,))
-    name = None if answer.body is None else _at(answer.body, "status", "userInfo", "username")
-    return name if isinstance(name, str) else None
-
-
-async def is_allowed(api: KubeApi, right: Right) -> bool:
-    """Whether we have a right."""
-    resource, _, subresource = right.resource.partition("/")
-    attributes = {**right._asdict(), "resource": resource, "subresource": subresource}
-    spec = {"resourceAttributes": {name: text for name, text in attributes.items() if text}}
-    body = {"apiVersion": _REVIEWS, "kind": "SelfSubjectAccessReview", "spec": spec}
-    resource = "selfsubjectaccessreviews"
-    call = ApiRequest("create", resource, f"/apis/{_REVIEWS}/{resource}")
-    return bool(_at((await api.call(call, body=body)).body, "status", "allowed"))
 
 
 async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:
@@ -87,7 +56,7 @@ async def resources(api: KubeApi, api_version: str) -> set[str]:
     """The names of what the server serves in a version of a group."""
     call = ApiRequest("get", "APIs", f"/apis/{api_version}")
     found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
-    return {each["name"] for each in _at(found.body, "resources") or ()}
+    return {each["name"] for each in as_mappings(as_mapping(found.body).get("resources"))}
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
@@ -130,9 +99,3 @@ async def pod_totals(api: KubeApi) -> dict[str, PodTotals]:
             totals[pod.spec.node] = PodTotals(count + 1, *more)
         del page  # or two pages would be in memory while the next one comes
     return totals
-
-
-def _at(body: Any, *path: str) -> Any:
-    for key in path:
-        body = (body or {}).get(key)
-    return body

@@ -1,4 +1,4 @@
-"""The checks of a cluster: metrics-server, rights, Karpenter and policies (P0, K1, K2, K4)."""
+"""The checks of a cluster: metrics-server, Karpenter and policies (P0, K2, K4)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from dynsched.core.wording import counted, listed, some
-from dynsched.features.order.resource import NODE_ORDERS
+from dynsched.core.wording import counted, some
 from dynsched.kube import inspection
-from dynsched.kube.client import EVENT_NAMESPACE, KubeClient, list_node_metrics
-from dynsched.kube.failures import OURS
-from dynsched.kube.inspection import Right
-from dynsched.kube.leader import LEASE_NAME
-from dynsched.kube.rules_config_map import CONFIG_MAPS
+from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
 from dynsched.tools.doctor.findings import Chain, Finding, NotChecked, error, hint, run, warning
@@ -25,32 +20,23 @@ from dynsched.tools.policies import (
 from dynsched.util.errors import ClusterError
 
 NODE_POOLS: Final = "karpenter.sh/v1"
-IN_THE_POD: Final = (
-    "kubectl -n dynsched exec deploy/dynsched -- dynsched doctor --rules rules/rules.yaml"
-)
-"""The rules of the shipped Deployment, below the image's working directory."""
 _SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """What the checks of a cluster are about. ``home``: the namespace that dynsched runs in."""
+    """What the checks of a cluster are about."""
 
     client: KubeClient
     rule_set: RuleSet
-    home: str
 
     @property
     def has_order(self) -> bool:
         return self.rule_set.order is not None
 
-    @property
-    def asks_metrics_server(self) -> bool:
-        return any(rule.source == "metrics-server" for rule in self.rule_set.rules)
-
 
 async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    if not cluster.asks_metrics_server:
+    if all(rule.source != "metrics-server" for rule in cluster.rule_set.rules):
         return
     try:
         await list_node_metrics(cluster.client)
@@ -60,64 +46,6 @@ async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
             str(failed),
             "make `kubectl top nodes` work, or write rules of source prometheus",
         )
-
-
-async def rights(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    """An error for each resource, or a warning where the account is a person's."""
-    needed = await _needed_rights(cluster)
-    refused = [r for r in needed if not await inspection.is_allowed(cluster.client, r)]
-    account = await inspection.whoami(cluster.client) if refused else None
-    if account and not OURS.fullmatch(account):
-        lacking = [f"{verb} {resource}" for verb, resource, *_ in refused]
-        yield warning(
-            f"dynsched's own rights are not known: the account in use, {account}, lacks some",
-            f"it may not {listed(lacking)}",
-            f"`{IN_THE_POD}` looks at dynsched's own",
-        )
-        return
-    by_resource: dict[Right, list[str]] = {}
-    for right in refused:
-        by_resource.setdefault(right._replace(verb="", group=""), []).append(right.verb)
-    for (_, resource, _, namespace, name), verbs in by_resource.items():
-        where = f" in namespace {namespace}" if namespace else ""
-        what = f"{resource}{f' {name}' if name else ''}{where}"
-        yield error(
-            f"the account in use may not {listed(verbs)} {what}",
-            "the API server's review of each right (SelfSubjectAccessReview)",
-            "apply manifests/base of this version, or upgrade the chart: both bring the roles",
-        )
-
-
-async def _needed_rights(cluster: ClusterContext) -> list[Right]:
-    """The rights that dynsched needs for these rules, as the roles in manifests/base grant them."""
-    leases, home, rule_set = "coordination.k8s.io", cluster.home, cluster.rule_set
-    found = [
-        *(Right(verb, "nodes") for verb in ("get", "list", "watch")),
-        *(
-            Right(verb, "events", namespace=where)  # about nodes, and about dynsched itself
-            for where in dict.fromkeys((EVENT_NAMESPACE, home))
-            for verb in ("create", "patch")
-        ),
-        Right("create", "leases", leases, home),
-        *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
-        *(
-            Right(verb, CONFIG_MAPS, namespace=home, name=keys.KEPT_RULES)
-            for verb in ("get", "create", "patch")
-        ),
-    ]
-    if not rule_set.mark.is_none:
-        found.append(Right("patch", "nodes"))
-    if rule_set.uses_expected_load:
-        found += [Right(verb, "pods") for verb in ("list", "watch")]
-    webhooks = inspection.WEBHOOKS
-    if cluster.has_order and not await inspection.policy(
-        cluster.client, webhooks, keys.ORDER_POLICY
-    ):
-        group, verbs = keys.ORDER_API.partition("/")[0], ("create", "patch", "delete")
-        found += [Right(verb, NODE_ORDERS, group, home, keys.ORDER_NAME) for verb in verbs]
-    if cluster.asks_metrics_server:
-        found.append(Right("list", "nodes", "metrics.k8s.io"))
-    return found
 
 
 async def affinity(cluster: ClusterContext) -> AsyncIterator[Finding]:
@@ -164,7 +92,6 @@ async def karpenter_and_taint(cluster: ClusterContext) -> AsyncIterator[Finding]
 
 _CHECKS: Final[Chain[ClusterContext]] = (
     ("P0", metrics_server),
-    ("K1", rights),
     ("K2", karpenter_and_taint),
     ("K4", affinity),
     ("K4", order),

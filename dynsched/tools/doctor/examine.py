@@ -1,5 +1,5 @@
-"""One run of the doctor: all chains of checks, and the report. Read-only: it lists, gets, and has
-rights reviewed, which stores nothing.
+"""One run of the doctor: all chains of checks, and the report. It lists and gets, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ def examine(
     async def ask_servers() -> None:
         async with KubeClient(await where.credentials()) as client:
             nodes = await client.list_nodes()
-            home = where.namespace or client.config.namespace
             config = await found_or_default(client, prometheus, log)
             # Side by side: each waits for its own server, most of the time.
             found, _ = await asyncio.gather(
-                check_cluster(ClusterContext(client, rule_set, home)),
+                check_cluster(ClusterContext(client, rule_set)),
                 _check_rules(config, RuleContext(rule_set, nodes), report),
             )
             report.add(found)

@@ -12,14 +12,14 @@ def report() -> Report:
     found = Report()
     low = Finding("P12", Severity.INFO, "cpu", "late", "in full after 2m", "scrape more often")
     high = Finding("P1", Severity.ERROR, "mem", "no metric \x00", "none [red]", "correct it")
-    rights = Finding("K1", Severity.WARNING, None, "not your rights", "nodes", "ask the pod")
-    found.add([low, high, NotChecked("P9", None, "404"), rights])
+    taint = Finding("K2", Severity.WARNING, None, "Karpenter", "a taint", "no taint")
+    found.add([low, high, NotChecked("P9", None, "404"), taint])
     return found
 
 
 def test_findings_come_worst_first_and_an_error_is_exit_code_1() -> None:
     found = report().worst_first()
-    assert [each.code for each in found.findings] == ["P1", "K1", "P12"]
+    assert [each.code for each in found.findings] == ["P1", "K2", "P12"]
     assert found.exit_code == 1
     assert Report(found.findings[1:]).exit_code == 0
     assert Report(unreachable=["the API server is away"]).exit_code == 2
