@@ -108,12 +108,6 @@ def _sentences(report: Part) -> Iterator[str]:
     for warning in report["warnings"]:
         yield f"Warning: {warning}"
     rules = report["rules"]
-    expected = [rule["name"] for rule in rules if rule["by"] == "expected"]
-    if expected:
-        yield (
-            f"by: expected of {named_rules(expected)}: one pass watches no pods, so the expected "
-            "load is the measured one"
-        )
     for rule in rules:
         if rule["blind"] and rule["health"] == "ok":
             yield f"No sample of rule {rule['name']} matched a node: {rule['blind']}"

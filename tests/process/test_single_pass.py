@@ -69,13 +69,6 @@ async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
     assert "Rule cpu: no node for 1 sample (gone)" in output
 
 
-async def test_one_pass_watches_no_pods_and_says_so(call, prometheus, tmp_path) -> None:
-    rule = {**CPU, "resource": "cpu", "by": "expected", "lag": "1m"}
-    file = write_rules(tmp_path, {"rules": [rule]})
-    prometheus.set(cpu={"a": 10.0})
-    assert "one pass watches no pods" in (await call("plan", "-r", str(file)))[1]
-
-
 async def test_a_dry_run_writes_nothing(call, cluster, prometheus) -> None:
     await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
