@@ -25,8 +25,6 @@ from dynsched.rules import keys
 from dynsched.util.formatting import as_mapping, as_mappings
 
 POLICIES: Final = "mutatingadmissionpolicies"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-"""The key of the soft node affinity in a pod's specification."""
 WEBHOOKS: Final = "mutatingwebhookconfigurations"
 _LIST_PODS: Final = ApiRequest("list", "pods", "/api/v1/pods")
 
