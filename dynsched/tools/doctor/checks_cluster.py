@@ -30,10 +30,6 @@ class ClusterContext:
     client: KubeClient
     rule_set: RuleSet
 
-    @property
-    def has_order(self) -> bool:
-        return self.rule_set.order is not None
-
 
 async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
     if all(rule.source != "metrics-server" for rule in cluster.rule_set.rules):
@@ -48,31 +44,26 @@ async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
         )
 
 
-async def affinity(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    """Why the installed policy of the soft affinity does not do what it is for."""
-    for what, fix in await affinity_problems(cluster.client, cluster.rule_set.mark.label) or ():
+async def policies(cluster: ClusterContext) -> AsyncIterator[Finding]:
+    """Why new pods do not get the order or the soft affinity, or those that ask get neither."""
+    client, rule_set = cluster.client, cluster.rule_set
+    of_affinity = await affinity_problems(client, rule_set.mark.label)
+    for what, fix in of_affinity or ():
         yield warning("pods do not avoid marked nodes as the policy intends", what, fix)
-
-
-async def order(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    """Why new pods do not get the order, or those that ask for it get nothing."""
-    asking = await inspection.namespaces_that_ask(cluster.client)
+    asking = await inspection.namespaces_that_ask(client)
     label = f"label {keys.AVOID_LABEL}=true"
     who = f"{counted(len(asking), 'namespace')} with the {label}: {some(asking, _SHOWN) or 'none'}"
-    if cluster.has_order:
-        for what, fix in await order_problems(cluster.client):
+    of_order = await order_problems(client) if rule_set.order or asking else []
+    if rule_set.order is not None:
+        for what, fix in of_order:
             yield warning(f"new pods are not getting the order: {what}", who, fix)
         if not asking:
             yield hint("no namespace asks for the order, so that no pod gets it", who, LABEL_IT)
-    elif (
-        asking
-        and await affinity_problems(cluster.client, None) is None
-        and (problems := await order_problems(cluster.client))
-    ):
+    elif of_affinity is None and of_order:
         yield warning(
             "namespaces ask that their pods avoid hot nodes, and no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
-            problems[0].fix,
+            of_order[0].fix,
         )
 
 
@@ -93,8 +84,7 @@ async def karpenter_and_taint(cluster: ClusterContext) -> AsyncIterator[Finding]
 _CHECKS: Final[Chain[ClusterContext]] = (
     ("P0", metrics_server),
     ("K2", karpenter_and_taint),
-    ("K4", affinity),
-    ("K4", order),
+    ("K4", policies),
 )
 
 
