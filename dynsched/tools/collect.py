@@ -12,7 +12,6 @@ import logging
 import re
 import signal
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -25,7 +24,6 @@ from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
-from dynsched.util.logs import LoggedKinds
 from dynsched.util.proxies import opener, proxy_for, through
 
 logger = logging.getLogger(__name__)
@@ -123,26 +121,18 @@ def collect_once(options: CollectOptions) -> Memory:
 
 
 def collect_until_stopped(options: CollectOptions) -> None:
-    """Until SIGTERM or SIGINT. What fails in the same way again is logged once."""
+    """Until SIGTERM or SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    logged, is_first = LoggedKinds(), True
-    due = time.monotonic()
+    every = format_duration(round(options.interval))
+    logger.info("pushing to %s every %s", options.pushgateway, every)
     while not stop.is_set():
         try:
-            memory = collect_once(options)
+            collect_once(options)
         except ExpectedError as error:
-            if logged.is_new("collect", str(error)):
-                logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
-        else:
-            if logged.forget("collect") or is_first:
-                is_first = False
-                every = format_duration(round(options.interval))
-                what = f"{memory.available / MIB:.0f} MiB available"
-                logger.info("%s; pushing to %s every %s", what, options.pushgateway, every)
-        due = max(due + options.interval, time.monotonic())
-        stop.wait(due - time.monotonic())
+            logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
+        stop.wait(options.interval)
     logger.info("stopped")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from array import array
 from collections.abc import Iterator, Mapping
@@ -17,8 +16,6 @@ from dynsched.util.errors import ExpectedError
 PART_SAMPLES: Final = 250_000
 """Samples of one range query. While it is read, a sample takes some 200 bytes: 50 MB in all."""
 PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one series
-IN_FLIGHT: Final = 2
-"""Parts that are queried at a time: while one is read, the server computes the next."""
 
 _POINT_BYTES: Final = 64
 _SERIES_BYTES: Final = 4096
@@ -139,18 +136,13 @@ async def fetch(
 ) -> dict[Query, Past]:
     """``queries``: with the number of series that each is expected to have."""
     pasts = {query: Past(query, window) for query in queries}
-    slots = asyncio.Semaphore(IN_FLIGHT)
-
-    async def fill(past: Past, series: int) -> None:
-        for part in parts_of(window, series):
-            async with slots:
-                answer = await _ask(source, past, part, series)
+    for query, past in pasts.items():
+        for part in parts_of(window, queries[query]):
+            answer = await _ask(source, past, part, queries[query])
             if answer.error is not None:
                 past.error = answer.error
-                return
+                break
             past.take(part, answer)
-
-    await asyncio.gather(*(fill(pasts[query], most) for query, most in queries.items()))
     return pasts
 
 

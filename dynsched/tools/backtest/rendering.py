@@ -84,9 +84,7 @@ def _cell(key: str, value: Any) -> str:
     if key in _SHARES:
         return _percent(value)
     if key.endswith("_seconds"):
-        # Long durations without seconds.
-        grain = 60 if value >= 86400 / 4 else 1
-        return format_duration(round(value / grain) * grain)
+        return format_duration(round(value))
     return f"{value:,}"
 
 
