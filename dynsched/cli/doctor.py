@@ -59,7 +59,7 @@ def doctor(
             ),
             prometheus=settings.prometheus,
             log=partial(click.echo, err=True),
-        ).worst_first()
+        )
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)

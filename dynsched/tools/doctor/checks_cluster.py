@@ -11,7 +11,7 @@ from dynsched.kube import inspection
 from dynsched.kube.client import KubeClient, list_node_metrics
 from dynsched.rules import keys
 from dynsched.rules.rule_set import RuleSet
-from dynsched.tools.doctor.findings import Chain, Finding, NotChecked, error, hint, run, warning
+from dynsched.tools.doctor.findings import Chain, Finding, error, hint, warning
 from dynsched.tools.policies import (
     LABEL_IT,
     affinity_problems,
@@ -81,13 +81,8 @@ async def karpenter_and_taint(cluster: ClusterContext) -> AsyncIterator[Finding]
         )
 
 
-_CHECKS: Final[Chain[ClusterContext]] = (
+CLUSTER_CHECKS: Final[Chain[ClusterContext]] = (
     ("P0", metrics_server),
     ("K2", karpenter_and_taint),
     ("K4", policies),
 )
-
-
-async def check_cluster(context: ClusterContext) -> list[Finding | NotChecked]:
-    """Raises nothing for what the server does: what fails is not checked, and the rest goes on."""
-    return await run(_CHECKS, context)

@@ -12,14 +12,7 @@ from dynsched.rules.lint import lint
 from dynsched.sources.prometheus import PrometheusSource
 from dynsched.tools.doctor import checks_series, checks_values
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
-from dynsched.tools.doctor.findings import (
-    Chain,
-    Finding,
-    NotChecked,
-    error,
-    run,
-    warning,
-)
+from dynsched.tools.doctor.findings import Chain, Finding, Report, error, warning
 from dynsched.tools.doctor.rule_context import CheckedRule, Queries, RuleContext
 from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import one_line
@@ -131,22 +124,18 @@ _OF_ANSWERED: Final[Chain[CheckedRule]] = (
 )
 
 
-async def check_rules(
-    prometheus: PrometheusSource, context: RuleContext
-) -> list[Finding | NotChecked]:
+async def check_rules(prometheus: PrometheusSource, context: RuleContext, report: Report) -> None:
     """ExpectedError when Prometheus tells nothing."""
     rules = [rule for rule in context.rule_set.rules if rule.source == "prometheus"]
     if not rules:
-        return []
+        return
     clock, failed = await prometheus.ask_clock()
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if failed and all(answer.error for answer in answers):
         raise ExpectedError(failed)
     queries = Queries(prometheus, clock)
-    found: list[Finding | NotChecked] = []
     for rule, answer in zip(rules, answers, strict=True):
         checked = CheckedRule(rule, answer, read(rule.expr or ""), context, queries)
-        found += await run(_OF_EACH, checked, rule.name)
+        await report.run(_OF_EACH, checked, rule.name)
         if answer.error is None:
-            found += await run(_OF_ANSWERED, checked, rule.name)
-    return found
+            await report.run(_OF_ANSWERED, checked, rule.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -34,7 +34,7 @@ _INDENT: Final = " " * 13
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong. `findings` and `run` fill in its code and its rule."""
+    """One thing that is wrong. The report fills in its code and its rule."""
 
     code: str
     severity: Severity
@@ -56,27 +56,10 @@ class NotChecked(NamedTuple):
     reason: str
 
 
-def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> Iterator[Finding]:
-    """The findings of a check, each once: a rule can have a selector several times."""
-    for each in dict.fromkeys(found):
-        yield each._replace(code=code, rule=rule)
-
-
 Check = Callable[[_T], AsyncIterator[Finding]]
 """Finds what is wrong with a subject. Raises ExpectedError where that cannot be known."""
 Chain = Sequence[tuple[str, Check[_T]]]
 """Checks with their codes, in the order in which they are made."""
-
-
-async def run(chain: Chain[_T], subject: _T, rule: str | None = None) -> list[Finding | NotChecked]:
-    """All that the checks find. One that cannot be made does not stop the others."""
-    found: list[Finding | NotChecked] = []
-    for code, check in chain:
-        try:
-            found += findings(code, [each async for each in check(subject)], rule)
-        except ExpectedError as failed:
-            found.append(NotChecked(code, rule, str(failed)))
-    return found
 
 
 @dataclass(slots=True)
@@ -87,16 +70,21 @@ class Report:
     not_checked: list[NotChecked] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
 
-    def add(self, found: Iterable[Finding | NotChecked]) -> None:
-        for each in found:
-            if isinstance(each, Finding):
-                self.findings.append(each)
-            else:
-                self.not_checked.append(each)
+    def add(self, code: str, found: Iterable[Finding], rule: str | None = None) -> None:
+        """The findings of a check, each once: a rule can have a selector several times."""
+        self.findings += (each._replace(code=code, rule=rule) for each in dict.fromkeys(found))
 
-    def worst_first(self) -> Report:
-        found = sorted(self.findings, key=lambda each: -each.severity)
-        return Report(found, list(dict.fromkeys(self.not_checked)), self.unreachable)
+    async def run(self, chain: Chain[_T], subject: _T, rule: str | None = None) -> None:
+        """Add all that the checks find. One that cannot be made does not stop the others."""
+        for code, check in chain:
+            try:
+                self.add(code, [each async for each in check(subject)], rule)
+            except ExpectedError as failed:
+                self.not_checked.append(NotChecked(code, rule, str(failed)))
+
+    def sort(self) -> None:
+        """The worst first."""
+        self.findings.sort(key=lambda each: -each.severity)
 
     @property
     def exit_code(self) -> int:

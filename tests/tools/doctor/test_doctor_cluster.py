@@ -37,9 +37,9 @@ from dynsched.kube.client import KubeClient
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.tools.client import Where
-from dynsched.tools.doctor.checks_cluster import ClusterContext, check_cluster
+from dynsched.tools.doctor.checks_cluster import CLUSTER_CHECKS, ClusterContext
 from dynsched.tools.doctor.checks_values import late_samples, uncovered
-from dynsched.tools.doctor.examine import check_requests, check_running
+from dynsched.tools.doctor.examine import check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, Report, Severity
 from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
@@ -71,7 +71,7 @@ def injection() -> dict[str, Any]:
 async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
     report = Report()
     async with api_of(cluster.kubeconfig, KubeClient) as client:
-        report.add(await check_cluster(ClusterContext(client, rule_set)))
+        await report.run(CLUSTER_CHECKS, ClusterContext(client, rule_set))
     return report
 
 
@@ -213,8 +213,11 @@ async def test_samples_that_come_late_are_told(lag, interval, severities) -> Non
     assert [each.severity async for each in late_samples(rule)] == severities
 
 
-async def of_running(where: Where) -> list[Any]:
-    return await asyncio.to_thread(lambda: list(check_running(where)))
+async def of_running(where: Where) -> list[Finding]:
+    report = Report()
+    await asyncio.to_thread(check_running, where, report)
+    assert report.not_checked == []
+    return report.findings
 
 
 async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_is_not() -> None:
@@ -249,8 +252,10 @@ async def test_what_a_running_dynsched_cannot_ask_is_a_finding() -> None:
 
 
 async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
-    (found,) = await of_running(Where("http://127.0.0.1:1"))
-    assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
+    report = Report()
+    await asyncio.to_thread(check_running, Where("http://127.0.0.1:1"), report)
+    (unchecked,) = report.not_checked
+    assert (unchecked.code, "no running dynsched says it: " in unchecked.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
     (missing,) = await of_running(in_the_cluster)
     assert (missing.code, missing.severity) == ("K5", Severity.INFO)  # nothing is installed
@@ -272,9 +277,7 @@ async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, t
     pages = Pages()
     pages.snapshots.publish(scene.tick(NOON, pods=known, cpu={"a": 50.0}))
     async with served(pages):
-        found = await asyncio.to_thread(lambda: list(check_requests(Where(pages.url))))
-    report = Report()
-    report.add(found)
-    told = [(each.code, each.severity, each.rule) for each in report.findings]
+        found = await of_running(Where(pages.url))
+    told = [(each.code, each.severity, each.rule) for each in found]
     assert told == ([("W3", Severity.INFO, "cpu")] if tells else [])
     assert all(tells in each.summary for each in found)

@@ -9,16 +9,16 @@ from dynsched.tools.doctor.findings import Finding, NotChecked, Report, Severity
 
 
 def report() -> Report:
-    found = Report()
     low = Finding("P12", Severity.INFO, "cpu", "late", "in full after 2m", "scrape more often")
     high = Finding("P1", Severity.ERROR, "mem", "no metric \x00", "none [red]", "correct it")
     taint = Finding("K2", Severity.WARNING, None, "Karpenter", "a taint", "no taint")
-    found.add([low, high, NotChecked("P9", None, "404"), taint])
+    found = Report([low, high, taint], [NotChecked("P9", None, "404")])
+    found.sort()
     return found
 
 
 def test_findings_come_worst_first_and_an_error_is_exit_code_1() -> None:
-    found = report().worst_first()
+    found = report()
     assert [each.code for each in found.findings] == ["P1", "K2", "P12"]
     assert found.exit_code == 1
     assert Report(found.findings[1:]).exit_code == 0
@@ -26,7 +26,7 @@ def test_findings_come_worst_first_and_an_error_is_exit_code_1() -> None:
 
 
 def test_json_has_the_documented_names() -> None:
-    told = report().worst_first().as_json()
+    told = report().as_json()
     worst = {"code": "P1", "severity": "error", "rule": "mem", "summary": "no metric \x00"}
     assert told["findings"][0] == worst | {"evidence": "none [red]", "fix": "correct it"}
     assert told["findings"][1]["rule"] is None
@@ -35,7 +35,7 @@ def test_json_has_the_documented_names() -> None:
 
 
 def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) -> None:
-    render(report().worst_first(), Console(width=120, color_system=None))
+    render(report(), Console(width=120, color_system=None))
     text = capsys.readouterr().out
     assert "evidence: none [red]" in text
     assert "fix: correct it" in text

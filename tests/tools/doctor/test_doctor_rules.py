@@ -19,7 +19,7 @@ from dynsched.sources.prometheus import (
     ServerClock,
 )
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.findings import Finding, NotChecked, Severity
+from dynsched.tools.doctor.findings import Finding, Report, Severity
 from dynsched.tools.doctor.rule_context import RuleContext
 
 OF_HOST = {"node_label": "Hostname"}
@@ -112,8 +112,11 @@ class LateSource(PrometheusSource):
 
 async def found_by(
     url: str, rules: RuleSet, kind: type[PrometheusSource] = PrometheusSource
-) -> list[Finding | NotChecked]:
-    return await check_rules(kind(PrometheusConfig(url)), RuleContext(rules, NODES))
+) -> list[Finding]:
+    report = Report()
+    await check_rules(kind(PrometheusConfig(url)), RuleContext(rules, NODES), report)
+    assert {each.code for each in report.not_checked} <= {"P5"}  # an expression that is none
+    return report.findings
 
 
 @pytest.fixture(scope="module")
@@ -125,10 +128,7 @@ def findings(history: RealPrometheus) -> list[Finding]:
     }
     for number, (expr, label) in enumerate(OF_ONE_SERIES):
         rules[f"one{number}"] = {"expr": expr, "threshold": 80, "node_label": label}
-    found = asyncio.run(found_by(history.url, rule_set({**HEALTHY, **rules})))
-    unchecked = [each for each in found if isinstance(each, NotChecked)]
-    assert [each.code for each in unchecked] == ["P5"]  # the expression that is none
-    return [each for each in found if isinstance(each, Finding)]
+    return asyncio.run(found_by(history.url, rule_set({**HEALTHY, **rules})))
 
 
 @pytest.mark.parametrize("number", range(len(DEFECTS)))
@@ -190,12 +190,12 @@ async def test_dotted_names_are_quoted_in_all_that_is_asked_and_advised() -> Non
     rules = rule_set({"cpu": {"expr": expr, "threshold": 80, "node_label": "k8s.node.name"}})
     for count in (0.0, 3.0):
         server = Recorder(count=vector((labels, count)), k8s=vector((labels, 50), (labels, 60)))
-        found = await check_rules(server, RuleContext(rules, {"a": node("a")}))
+        report = Report()
+        await check_rules(server, RuleContext(rules, {"a": node("a")}), report)
         assert len(server.asked) > 5
         for asked in server.asked:
             parse(asked)
-        advised = [each.fix for each in found if isinstance(each, Finding)]
-        assert any('by ("k8s.node.name")' in each for each in advised)
+        assert any('by ("k8s.node.name")' in each.fix for each in report.findings)
 
 
 async def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(history) -> None:
