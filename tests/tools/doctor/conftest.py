@@ -1,4 +1,4 @@
-"""A real Prometheus with half an hour of history, in which each defect of a rule has its metrics."""
+"""A real Prometheus with half an hour of history: metrics with every defect of a rule."""
 
 import time
 from collections.abc import Iterator
