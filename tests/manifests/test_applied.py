@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import json
 import re
 import sys
 import time
