@@ -122,13 +122,13 @@ class Past:
         self.parts.append((part, columns))
         self.warnings.update(answer.warnings)
 
-    def by_step(self) -> Iterator[Mapping[str, float] | None]:
-        """At each moment the values by name; None where the query failed."""
+    def by_step(self) -> Iterator[Mapping[str, float]]:
+        """At each moment the values by name; none from where the query failed."""
         for part, columns in self.parts:
             for index in range(len(part)):
                 found = ((name, column[index]) for name, column in columns.items())
                 yield {name: value for name, value in found if not math.isnan(value)}
-        yield from [None] * (self.window.count - self.end)
+        yield from [{}] * (self.window.count - self.end)
 
 
 async def fetch(

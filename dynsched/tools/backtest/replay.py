@@ -120,8 +120,6 @@ def replay(
     return record
 
 
-def _answer(rule: Rule, values: Mapping[str, float] | None, now: float) -> QueryResult:
-    if values is None:
-        return QueryResult(error="this part of the history is missing")
+def _answer(rule: Rule, values: Mapping[str, float], now: float) -> QueryResult:
     label = rule.node_labels[0]
     return QueryResult([Sample({label: name}, value, now) for name, value in values.items()])

@@ -59,7 +59,7 @@ async def fetched(server: Server, count: int, expected: int) -> Past:
 
 def column(past: Past) -> list[float | None]:
     """The values of node ``a``; None where there is none, or where the query failed."""
-    return [None if values is None else values.get("a") for values in past.by_step()]
+    return [values.get("a") for values in past.by_step()]
 
 
 def test_the_moments_are_multiples_of_the_step() -> None:
