@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     from dynsched.tools.client import Where
 
-_FLAGS: Final = ("server", "server_token_file", "kubeconfig", "context", "namespace")
+Render = Callable[[Any, "Console"], None]
 
 
 @click.command()
 @flags.running
 @flags.output
-@click.pass_context
-def nodes(context: click.Context, /, *, output: str, **given: Any) -> None:
+def nodes(*, output: str, **given: Any) -> None:
     """Show all nodes with their rules' states, as a running instance sees them.
 
     \b
@@ -34,15 +33,14 @@ def nodes(context: click.Context, /, *, output: str, **given: Any) -> None:
     """
     from dynsched.cli.tables import render_nodes
 
-    print_answer(answer_of(where_of(context, given), "/nodes"), output, render_nodes)
+    _ask("/nodes", output, render_nodes, given)
 
 
 @click.command()
 @click.argument("node")
 @flags.running
 @flags.output
-@click.pass_context
-def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> None:
+def why(*, node: str, output: str, **given: Any) -> None:
     """Explain why a node is marked or not, and what would clear it.
 
     \b
@@ -51,8 +49,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
     """
     from dynsched.cli.tables import render_why
 
-    path = f"/nodes/{quote(node, safe='')}"
-    print_answer(answer_of(where_of(context, given), path), output, render_why)
+    _ask(f"/nodes/{quote(node, safe='')}", output, render_why, given)
 
 
 @click.command()
@@ -66,8 +63,7 @@ def why(context: click.Context, /, *, node: str, output: str, **given: Any) -> N
 @flags.server
 @flags.kubeconfig
 @flags.output
-@click.pass_context
-def order(context: click.Context, /, *, pod: str | None, output: str, **given: Any) -> None:
+def order(*, pod: str | None, output: str, **given: Any) -> None:
     """Show the order of the nodes for new pods, or the order that a pod got, and its node.
 
     Without POD, the running dynsched is queried. With POD, the preferences in the pod are read.
@@ -81,7 +77,7 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
     from dynsched.cli.tables import render_order, render_pod_order
 
     if pod is None:
-        print_answer(answer_of(where_of(context, given), "/order"), output, render_order)
+        _ask("/order", output, render_order, given)
         return
     import asyncio
 
@@ -99,47 +95,42 @@ def order(context: click.Context, /, *, pod: str | None, output: str, **given: A
     print_answer(asyncio.run(ask()), output, render_pod_order)
 
 
-def answer_of(where: Where, path: str) -> dict[str, Any]:
-    """The JSON at ``path``. Where it is from is printed before it, so that nobody takes it for that
-    of another cluster. ExpectedError.
+def _ask(path: str, output: str, render: Render, given: Mapping[str, Any]) -> None:
+    """Print the JSON at ``path``, after where it is from, so that nobody takes it for that of
+    another cluster. ExpectedError.
     """
     from dynsched.tools.client import ask_json
 
-    source, found = ask_json(where, path)
+    source, found = ask_json(_where(given), path)
     print_source(source)
-    return found
+    print_answer(found, output, render)
 
 
-def where_of(context: click.Context, given: Mapping[str, Any]) -> Where:
+def _where(given: Mapping[str, Any]) -> Where:
     """Which dynsched is asked. What was typed counts more than the environment: a cluster that is
     named on the command line is asked although DYNSCHED_SERVER is set. UsageError where both are
     typed.
     """
     from dynsched.tools.client import Where
 
-    typed = {
-        name for name in _FLAGS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
+    source = click.get_current_context().get_parameter_source
+    typed = {name for name in given if source(name) is ParameterSource.COMMANDLINE}
     of_cluster = sorted(f"--{name}" for name in typed - {"server", "server_token_file"})
     if "server" in typed and of_cluster:
         raise click.UsageError(
             f"--server and {of_cluster[0]} contradict each other: --server is the URL of dynsched "
             "itself, the other one says in which cluster to look for it"
         )
-    return Where(
-        server=None if of_cluster else given["server"],
-        token_file=given["server_token_file"],
-        kubeconfig=given["kubeconfig"],
-        context=given["context"],
-        namespace=given["namespace"],
-    )
+    server, token_file = given["server"], given["server_token_file"]
+    at = {name: given[name] for name in ("kubeconfig", "context", "namespace")}
+    return Where(None if of_cluster else server, token_file, **at)
 
 
 def print_source(source: str) -> None:
     click.echo(f"From {source}", err=True)
 
 
-def print_answer(payload: Any, output: str, render: Callable[[Any, Console], None]) -> None:
+def print_answer(payload: Any, output: str, render: Render) -> None:
     from rich.console import Console
 
     if output == "json":

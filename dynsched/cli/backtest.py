@@ -19,11 +19,6 @@ from dynsched.cli.ask import print_answer
 @flags.prometheus_or_found
 @flags.rules_or_shipped
 @click.option(
-    "--nodes-from-series",
-    is_flag=True,
-    help="Without a cluster: each value of the label that names the node is an eligible node.",
-)
-@click.option(
     "--since",
     default="7d",
     show_default=True,
@@ -40,18 +35,11 @@ from dynsched.cli.ask import print_answer
 )
 @click.option(
     "--step",
+    default="30s",
+    show_default=True,
     metavar="DURATION",
     callback=flags.seconds(at_least=1),
-    help="Time between two evaluations. Default and minimum: the scrape interval, 30s if it is "
-    "unknown.",
-)
-@click.option(
-    "--budget",
-    type=click.IntRange(min=1000),
-    default=20_000_000,
-    show_default=True,
-    metavar="SAMPLES",
-    help="The most samples to query, for all rules together. If needed, the step grows.",
+    help="Time between two evaluations. It grows where that would be over 20 million samples.",
 )
 @click.option(
     "--compare",
@@ -76,7 +64,6 @@ def backtest(
     Example:
       dynsched backtest --prom http://localhost:9090 -r rules.yaml --since 7d
       dynsched backtest -r rules.yaml --compare new-rules.yaml -o json
-      dynsched backtest --nodes-from-series --since 1d
     """
     from dynsched.controller.settings import settings_of
     from dynsched.rules.file import load_rules

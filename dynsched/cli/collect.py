@@ -14,7 +14,6 @@ import click
 from dynsched.cli import flags
 from dynsched.tools.collect import (
     DEFAULT_CGROUP_ROOT,
-    DEFAULT_JOB,
     MIB,
     CollectOptions,
     collect_once,
@@ -55,15 +54,8 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     metavar="ADDRESS",
     envvar=["DYNSCHED_NODE_IP", "NODE_IP"],
     show_envvar=True,
-    help="Address of the node, for the label `ip`. Default: the source address of the "
-    "connection to the Pushgateway.",
-)
-@click.option(
-    "--job",
-    default=DEFAULT_JOB,
-    show_default=True,
-    metavar="NAME",
-    help="The job to push under.",
+    required=True,
+    help="Address of the node, for the label `ip`.",
 )
 @click.option(
     "--cgroup-root",
@@ -80,7 +72,7 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
 
     \b
     Example:
-      dynsched collect --pushgateway http://pushgateway.monitoring:9091 --once
+      dynsched collect --pushgateway http://pushgateway.monitoring:9091 --ip 10.0.0.7 --once
     """
     configure_logging(log_format, "info")
     options = CollectOptions(**given)
@@ -88,7 +80,7 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
         with logging_aside():
             collect_until_stopped(options)
         return
-    memory, ip = collect_once(options)
+    memory = collect_once(options)
     share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"
-    name = options.node or ip
-    click.echo(f"{share}; pushed to {options.pushgateway} as instance {name}, ip {ip}")
+    name = options.node or options.ip
+    click.echo(f"{share}; pushed to {options.pushgateway} as instance {name}, ip {options.ip}")

@@ -236,20 +236,14 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
 )
 @flags.lease_namespace
 @click.option(
-    "--force",
-    is_flag=True,
-    help="Prune although a running instance holds the Lease; it sets the marks again.",
-)
-@click.option(
     "--take-lease",
     is_flag=True,
     help="For an uninstall: take the Lease from a running instance, wait until its writes have "
     "ended (12 s), then prune. Nobody writes until a minute after that Lease was taken: "
     "uninstall dynsched at once.",
 )
-@flags.output
 @flags.logging
-def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None:
+def prune(*, if_lease_older_than: str | None, **given: Any) -> None:
     """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
 
     Running instances would set the marks again. While one holds the Lease `dynsched` in any
@@ -268,7 +262,6 @@ def prune(*, if_lease_older_than: str | None, output: str, **given: Any) -> None
         age = parse_duration(if_lease_older_than) if if_lease_older_than else None
     except ValueError as error:
         raise click.UsageError(f"--if-lease-older-than: {error}") from None
-    if [age is not None, given["force"], given["take_lease"]].count(True) > 1:
-        only_one = "--force, --take-lease and --if-lease-older-than contradict each other"
-        raise click.UsageError(only_one)
-    single_pass.prune(output, lease_older_than=age, **given)
+    if age is not None and given["take_lease"]:
+        raise click.UsageError("--take-lease and --if-lease-older-than contradict each other")
+    single_pass.prune(lease_older_than=age, **given)

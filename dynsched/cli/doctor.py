@@ -11,7 +11,6 @@ import click
 
 from dynsched.cli import flags
 from dynsched.cli.ask import print_answer
-from dynsched.tools.doctor import CODES
 from dynsched.util.errors import ExpectedError
 
 
@@ -19,29 +18,12 @@ from dynsched.util.errors import ExpectedError
 @flags.kubeconfig
 @flags.prometheus_or_found
 @flags.rules_or_shipped
-@flags.lease_namespace
 @flags.server
 @flags.namespace
-@click.option(
-    "--fail-on",
-    type=click.Choice(["info", "warning", "error"]),
-    default="error",
-    show_default=True,
-    help="Exit with 1 if a finding is as bad as this, or worse.",
-)
-@click.option(
-    "--ignore",
-    type=click.Choice(CODES, case_sensitive=False),
-    multiple=True,
-    metavar="CODE",
-    help="A code to leave out, such as P9; can be repeated.",
-)
 @flags.output
 @flags.quiet_logging
 def doctor(
     *,
-    fail_on: str,
-    ignore: tuple[str, ...],
     output: str,
     server: str | None,
     server_token_file: Path | None,
@@ -51,8 +33,8 @@ def doctor(
     """Check the rules against the live Prometheus and the cluster. It writes nothing.
 
     Each finding has a code, its evidence and a fix. docs/check.md explains the codes. Exit codes:
-    0: no finding as bad as --fail-on; 1: at least one; 2: Prometheus or the API server did not
-    answer, or the rules file is missing or wrong.
+    0: no error; 1: an error; 2: Prometheus or the API server did not answer, or the rules file is
+    missing or wrong.
 
     \b
     Example:
@@ -62,11 +44,10 @@ def doctor(
     from dynsched.rules.file import load_rules
     from dynsched.tools.client import Where
     from dynsched.tools.doctor.examine import examine
-    from dynsched.tools.doctor.findings import Severity, render
+    from dynsched.tools.doctor.findings import render
 
     try:
-        # The Lease is where the Service is, unless the user says otherwise.
-        settings = settings_of({**given, "lease_namespace": given["lease_namespace"] or namespace})
+        settings = settings_of(given)
         report = examine(
             load_rules(settings.rules),
             Where(
@@ -77,13 +58,12 @@ def doctor(
                 namespace=namespace,
             ),
             prometheus=settings.prometheus,
-            lease_namespace=settings.lease_namespace,
             log=partial(click.echo, err=True),
-        ).without(ignore)
+        )
     except ExpectedError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2)
     print_answer(report.as_json(), output, lambda _, console: render(report, console))
     for line in report.unreachable:
         click.echo(f"Error: {line}", err=True)
-    sys.exit(report.exit_code(Severity[fail_on.upper()]))
+    sys.exit(report.exit_code)

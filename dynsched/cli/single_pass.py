@@ -39,18 +39,10 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     _end(errors, None if output == "json" else tick.planned)
 
 
-def prune(output: str, **options: Any) -> None:
+def prune(**options: Any) -> None:
     written = asyncio.run(single_pass.prune(single_pass.PruneOptions(**options)))
-    if output == "json":
-        done = [
-            {"node": patch.node, "action": patch.action, "body": patch.body, "reason": patch.reason}
-            for patch in (() if written is None else written.applied)
-        ]
-        click.echo(msgspec.json.format(msgspec.json.encode(done, enc_hook=str), indent=2))
-    # Why nothing was looked at stands in the log.
-    failures = () if written is None else written.failures
-    printed = None if written is None or output == "json" else written.applied
-    _end([str(failure) for failure in failures], printed)
+    if written is not None:  # else nothing was looked at; the log says why
+        _end([str(failure) for failure in written.failures], written.applied)
 
 
 def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
@@ -116,12 +108,6 @@ def _sentences(report: Part) -> Iterator[str]:
     for warning in report["warnings"]:
         yield f"Warning: {warning}"
     rules = report["rules"]
-    expected = [rule["name"] for rule in rules if rule["by"] == "expected"]
-    if expected:
-        yield (
-            f"by: expected of {named_rules(expected)}: one pass watches no pods, so the expected "
-            "load is the measured one"
-        )
     for rule in rules:
         if rule["blind"] and rule["health"] == "ok":
             yield f"No sample of rule {rule['name']} matched a node: {rule['blind']}"

@@ -98,7 +98,7 @@ async def one_pass(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneOptions:
-    """The flags of `prune`; only one of the last three is given."""
+    """The flags of `prune`; only one of the last two is given."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -108,8 +108,6 @@ class PruneOptions:
     lease_namespace: str | None = None
     lease_older_than: float | None = None
     """In seconds: prune only if the Lease was not renewed for longer, or does not exist."""
-    force: bool = False
-    """Even while the Lease is held."""
     take_lease: bool = False
     """Take it from a running instance, which then writes nothing for a minute."""
 
@@ -130,8 +128,8 @@ async def prune(options: PruneOptions) -> WriteResult | None:
             if why_not is not None:
                 logger.info("nothing is pruned: %s", why_not)
                 return None
-        elif not mark.is_none:
-            await _refuse_prune(client, namespace, anyway=options.force or dry_run)
+        elif not mark.is_none and not dry_run:
+            await _require_none_at_work(client, namespace)
         failures = await _withdraw_orders(client, namespace, dry_run=dry_run)
         cluster = await NodeCluster.listed(client)
         patches = plan_prune(cluster.nodes().values(), mark)
@@ -200,25 +198,14 @@ async def _take(leases: Leases) -> None:
     )
 
 
-async def _refuse_prune(client: KubeClient, namespace: str | None, *, anyway: bool) -> None:
-    """AtWorkError where an instance holds a Lease: with ``anyway`` only a line in the log."""
-    try:
-        holders = await find_holders(client, namespace, client.config.namespace)
-    except ForbiddenError as error:
-        if anyway:
-            return
-        raise ForbiddenError(
-            f"it cannot be determined whether an instance is running: {error}; or, if you know "
-            "that none is running, use --force"
-        ) from error
+async def _require_none_at_work(client: KubeClient, namespace: str | None) -> None:
+    """AtWorkError where an instance holds a Lease."""
+    holders = await find_holders(client, namespace, client.config.namespace)
     if not holders:
-        return
-    found = f"{holders[0]}: an instance is running and puts marks back"
-    if anyway:
-        logger.warning("%s", found)
         return
     another = "" if namespace else "; where it is another installation's, use --lease-namespace"
     raise AtWorkError(
-        f"{found}; nothing was removed. Stop it first, for example with `kubectl -n "
-        f"{holders[0].namespace} scale deployment/dynsched --replicas=0`, or use --force{another}"
+        f"{holders[0]}: an instance is running and puts marks back; nothing was removed. Stop it "
+        f"first, for example with `kubectl -n {holders[0].namespace} scale deployment/dynsched "
+        f"--replicas=0`, or use --take-lease{another}"
     )

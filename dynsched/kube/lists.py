@@ -44,14 +44,6 @@ class ObjectMeta(msgspec.Struct, gc=False):
     version: str = msgspec.field(name="resourceVersion", default="")
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False):
-    """An entry of ownerReferences."""
-
-    kind: str = ""
-    name: str = ""
-    controller: bool = False
-
-
 class Named(msgspec.Struct, gc=False):
     """Any object, of which nothing but its identity matters."""
 

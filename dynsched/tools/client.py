@@ -84,7 +84,7 @@ def ask_json(
     else:
         answer = _by_url(_url_of(where.server), path, where)
     if answer.status not in accept:
-        raise ServerError(_refusal(answer, where))
+        raise ServerError(_refusal(answer))
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -174,7 +174,7 @@ def _url_of(server: str) -> str:
     return parts.geturl().rstrip("/")
 
 
-def _refusal(answer: Answer, where: Where) -> str:
+def _refusal(answer: Answer) -> str:
     """An answer with an error status as one line: dynsched's own words where they are."""
     try:
         message = " ".join(str(json.loads(answer.body)["error"]).split())
@@ -182,13 +182,9 @@ def _refusal(answer: Answer, where: Where) -> str:
         # Not ours: a proxy or an ingress on the way, or another program on that port.
         status = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
         return f"{answer.source} answered {status}; is it dynsched?"
-    if answer.status != HTTPStatus.UNAUTHORIZED:
-        return message
-    if where.server is None:
-        return (
-            f"{message}; the API server passes no token on: use a port-forward, --server and "
-            "--server-token-file"
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        message += (
+            "; name a file that holds the token with --server-token-file, and --server too: the "
+            "API server passes no token on"
         )
-    if where.token_file is None:
-        return f"{message}; name a file that holds the token with --server-token-file"
-    return f"{message}; it was read from --server-token-file {where.token_file}"
+    return message

@@ -11,29 +11,25 @@ import http.client
 import logging
 import re
 import signal
-import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 
 from dynsched.util.connection_errors import Cause, find_failure, no_answer
 from dynsched.util.durations import format_duration
 from dynsched.util.errors import ExpectedError
-from dynsched.util.logs import LoggedKinds
 from dynsched.util.proxies import opener, proxy_for, through
 
 logger = logging.getLogger(__name__)
 
 METRIC: Final = "k8_node_cgroups_mem_available"
-DEFAULT_JOB: Final = "CollectK8sCgroupsMem"
+_JOB: Final = "CollectK8sCgroupsMem"
 DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 TIMEOUT: Final = 5.0
 MIB: Final = 1024 * 1024
@@ -43,12 +39,11 @@ _KUBERNETES: Final = ("kubepods*", "kubelet*")
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """The options of `dynsched collect`. Without ``ip``: by which the Pushgateway is reached."""
+    """The options of `dynsched collect`."""
 
     pushgateway: str
-    ip: str | None = None
+    ip: str
     node: str | None = None
-    job: str = DEFAULT_JOB
     interval: float = 30.0
     cgroup_root: Path = DEFAULT_CGROUP_ROOT
     meminfo: Path = Path("/proc/meminfo")
@@ -118,59 +113,50 @@ def _number(path: Path, line: str, name: str) -> int:
     return int(found[1])
 
 
-def collect_once(options: CollectOptions) -> tuple[Memory, str]:
-    """Read and push; what was read, and the label ``ip``. Raises ExpectedError."""
+def collect_once(options: CollectOptions) -> Memory:
+    """Read and push. Raises ExpectedError."""
     memory = read_memory(options.cgroup_root, options.meminfo)
-    return memory, push(options, memory)
+    push(options, memory)
+    return memory
 
 
 def collect_until_stopped(options: CollectOptions) -> None:
-    """Until SIGTERM or SIGINT. What fails in the same way again is logged once."""
+    """Until SIGTERM or SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    logged, is_first = LoggedKinds(), True
-    due = time.monotonic()
+    every = format_duration(round(options.interval))
+    logger.info("pushing to %s every %s", options.pushgateway, every)
     while not stop.is_set():
         try:
-            memory, _ = collect_once(options)
+            collect_once(options)
         except ExpectedError as error:
-            if logged.is_new("collect", str(error)):
-                logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
-        else:
-            if logged.forget("collect") or is_first:
-                is_first = False
-                every = format_duration(round(options.interval))
-                what = f"{memory.available / MIB:.0f} MiB available"
-                logger.info("%s; pushing to %s every %s", what, options.pushgateway, every)
-        due = max(due + options.interval, time.monotonic())
-        stop.wait(due - time.monotonic())
+            logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
+        stop.wait(options.interval)
     logger.info("stopped")
 
 
-def push(options: CollectOptions, memory: Memory) -> str:
-    """Replace this node's group on the Pushgateway; the label ``ip``. Raises ExpectedError."""
+def push(options: CollectOptions, memory: Memory) -> None:
+    """Replace this node's group on the Pushgateway. Raises ExpectedError."""
     where, by = f"cannot push to {options.pushgateway}", ""
     try:
         by = through(proxy_for(options.pushgateway))
-        ip = options.ip or _own_address(options.pushgateway)
         registry = CollectorRegistry()
-        labels = {"ip": ip} | ({"node": options.node} if options.node else {})
+        labels = {"ip": options.ip} | ({"node": options.node} if options.node else {})
         gauge = Gauge(
             METRIC, "memory.available as the kubelet computes it, in MiB", labels, registry=registry
         )
         gauge.labels(**labels).set(memory.available / MIB)
         push_to_gateway(
             options.pushgateway,
-            job=options.job,
+            job=_JOB,
             registry=registry,
-            grouping_key={"instance": options.node or ip},
+            grouping_key={"instance": options.node or options.ip},
             timeout=TIMEOUT,
             handler=_send,
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise ExpectedError(f"{where}: {_why(error)}{by}") from error
-    return ip
 
 
 def _send(
@@ -192,14 +178,3 @@ def _why(error: Exception) -> str:
     if found is None:
         return str(error) or type(error).__name__
     return no_answer(TIMEOUT) if found.cause is Cause.TIMEOUT else str(found)
-
-
-def _own_address(url: str) -> str:
-    """The address of this machine on its way to ``url``; nothing is sent. OSError, ValueError."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)
-    family, kind, _, _, address = found[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(address)
-        return str(probe.getsockname()[0])

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from dynsched.features.order.resource import NODE_ORDERS, order_left
-from dynsched.features.order.webhook import is_by_name
+from dynsched.features.order.webhook import PREFERRED, is_by_name
 from dynsched.kube import inspection
-from dynsched.kube.inspection import POLICIES, PREFERRED
+from dynsched.kube.inspection import POLICIES
 from dynsched.kube.transport import KubeApi
 from dynsched.rules import keys
 from dynsched.rules.labels import LabelMark

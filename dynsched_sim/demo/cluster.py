@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dynsched.kube.inspection import PREFERRED
+from dynsched.features.order.webhook import PREFERRED
 from dynsched.rules import keys
 from dynsched.rules.labels import parse_label
 from dynsched.rules.rule_set import RuleSet

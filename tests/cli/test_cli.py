@@ -122,7 +122,7 @@ WRONG_USAGE = {
     "run --prom-external-url https://me:s3cret@prom": "prefix, without a user",
     "fly": "No such command 'fly'",
     "why": "Missing argument 'NODE'",
-    "prune --force --if-lease-older-than 10m": "contradict each other",
+    "prune --take-lease --if-lease-older-than 10m": "contradict each other",
     "prune --if-lease-older-than 10": "'10' is not a duration",
 }
 

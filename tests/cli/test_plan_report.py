@@ -8,7 +8,7 @@ from functools import partial
 
 from command_line import compare, shown
 from programs import ROOT
-from scenes import CPU, EXAMPLE_RULES, MEMORY, NOON, Scene, example, expected_scene, many
+from scenes import EXAMPLE_RULES, NOON, Scene, example, many
 from web_support import nodes_payload
 
 from dynsched.cli.single_pass import pass_report, render_report, why_incomplete
@@ -61,7 +61,6 @@ def test_what_a_pass_does_not_know_is_told() -> None:
     ticks = {
         "no series, and no node": tick,
         "a part of the answer, and no history": replace(tick, rules=rules),
-        "by the expected load": expected_scene().tick(NOON, node_cpu=CPU, node_mem=MEMORY),
         "a warning": doubtful.tick(NOON, cpu={"a": 91.0}, dry_run=True),
     }
     compare("plan", ((title, found(each)) for title, each in ticks.items()))

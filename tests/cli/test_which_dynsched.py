@@ -111,12 +111,12 @@ async def test_a_token_goes_to_the_server_that_was_named_and_never_in_plain_sigh
             words = ("--server", url, "--server-token-file", str(token))
             code, _, errors = await call("order", *words)
             assert (code, arrived) == (1, expected), url
-            assert str(token) in errors
+            assert ("--server-token-file" if expected else str(token)) in errors
             arrived.clear()
         async with service(cluster, f"http://127.0.0.1:{plain}"):
             code, _, errors = await call("order", "--server-token-file", str(token))
         assert (code, plainly) == (1, ["none"])
-        assert "--server and --server-token-file" in errors
+        assert "the API server passes no token on" in errors
 
 
 @pytest.mark.parametrize("command", ["order", "doctor"])

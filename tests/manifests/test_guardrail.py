@@ -305,7 +305,7 @@ async def test_the_whole_loop_passes_under_it(cluster, prometheus, account, tmp_
         rules = write_rules(tmp_path, rules_of(LABEL_AND_TAINT))
         await until(lambda: is_marked(cluster, "hot"), "it is marked again")
         assert await operator.stop() == 0
-    command = (sys.executable, "-m", "dynsched", "prune", "-o", "json", *HERE)
+    command = (sys.executable, "-m", "dynsched", "prune", *HERE)
     done = await asyncio.to_thread(run, *command, "--kubeconfig", account, "--rules", rules)
     assert done.returncode == 0, done.stderr
     assert await all_as(cluster, before)

@@ -165,7 +165,7 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         (ended,) = await problems(cluster)
         assert ended.startswith("the object nodeorders/dynsched in namespace default has ended: ")
     for more, status in (("--dry-run",), 200), ((), 404):  # the Lease may not have expired yet
-        words = ("prune", "--force", "--kubeconfig", cluster.kubeconfig, *more)
+        words = ("prune", "--take-lease", "--kubeconfig", cluster.kubeconfig, *more)
         done = await asyncio.to_thread(called, *words)
         assert f"{'would be ' if more else ''}deleted" in done.stderr
         assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)

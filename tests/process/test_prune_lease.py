@@ -107,16 +107,9 @@ async def test_marks_stay_while_the_holder_renews_the_lease(cluster, age) -> Non
         assert await prune(cluster, lease_older_than=OLD_AFTER) == []
         with pytest.raises(AtWorkError, match="pod-1"):
             await prune(cluster)
+        assert await prune(cluster, dry_run=True) == ["a"]
     assert await marked(cluster)
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
-
-
-async def test_beside_an_instance_that_is_at_work_force_and_a_dry_run_go_on(cluster) -> None:
-    await hold(cluster, lease())
-    async with renewing(cluster, 0.0):
-        for more in ({"dry_run": True}, {"force": True}):
-            assert await prune(cluster, **more) == ["a"]
-            assert await marked(cluster) == ("dry_run" in more)
 
 
 async def test_an_instance_that_sets_no_marks_is_in_nobodys_way(cluster, tmp_path) -> None:
@@ -181,7 +174,6 @@ async def test_who_may_not_list_leases_looks_into_one_namespace_and_else_into_no
     with pytest.raises(ForbiddenError):
         await prune(sim)
     assert await marked(sim)
-    assert await prune(sim, force=True) == ["a"]
 
 
 @pytest.mark.slow

@@ -12,9 +12,7 @@ Past = Mapping[str, Iterable[tuple[str, Points]]]
 """By metric: pairs of the labels (``node="a"``) and the points of a series."""
 
 
-def prometheus_of(
-    past: Past, folder: Path, *, retention: str = "30d", **more: Any
-) -> RealPrometheus:
+def prometheus_of(past: Past, folder: Path, **more: Any) -> RealPrometheus:
     """Not started yet. It scrapes nothing: all that it has is the past."""
     text = folder / "past.om"
     (folder / "data").mkdir()
@@ -30,5 +28,4 @@ def prometheus_of(
     done = run(promtool, "tsdb", "create-blocks-from", "openmetrics", text, folder / "data")
     assert done.returncode == 0, done.stdout + done.stderr
     text.unlink()
-    kept = f"--storage.tsdb.retention.time={retention}"
-    return RealPrometheus(folder, options=(kept,), **more)
+    return RealPrometheus(folder, options=("--storage.tsdb.retention.time=30d",), **more)

@@ -20,11 +20,12 @@ from msgspec import Raw, Struct, field
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.status import LastOrder
 from dynsched.features.order.tiers import NodeList, PreferenceTier
-from dynsched.kube.inspection import PREFERRED
 from dynsched.rules import keys
 from dynsched.util.formatting import format_time
 
 VERSION: Final = "admission.k8s.io/v1"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""The key of the soft node affinity in a pod's specification."""
 _COOLEST: Final = 100
 """The weight with which an order begins."""
 _GROUP_OF_KUEUE: Final = "kueue.x-k8s.io/pod-group-name"

@@ -34,12 +34,11 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
 class ServerClock(NamedTuple):
-    """``now``: Unix seconds by the server's clock, which is ``ahead`` seconds ahead of ours.
-    ``behind``: a query that names no time is answered as of so long ago (VictoriaMetrics: 30 s).
+    """``now``: Unix seconds by the server's clock. ``behind``: a query without a time is answered
+    as of this number of seconds before now (VictoriaMetrics: 30).
     """
 
     now: float
-    ahead: float = 0.0
     behind: float = 0.0
 
 
@@ -134,17 +133,16 @@ class PrometheusSource:
         """The server's clock, or ours where it is not known; and why the query failed. From now on
         samples count as older by the seconds that the server is behind. Never raises.
         """
-        began = self._client.clock()
         answer, error = await self.read("query", {"query": "vector(time())"})
-        ended = self._client.clock()
+        ours = self._client.clock()
         try:
             now, answered_of = map(float, answer["result"][0]["value"])
         except (LookupError, TypeError, ValueError):
-            return ServerClock(ended), error
+            return ServerClock(ours), error
         if not math.isfinite(now - answered_of):
-            return ServerClock(ended), None
+            return ServerClock(ours), None
         self._client.behind = max(0.0, now - answered_of)
-        return ServerClock(now, now - (began + ended) / 2, self._client.behind), None
+        return ServerClock(now, self._client.behind), None
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
         """PastUnknownError when it failed."""

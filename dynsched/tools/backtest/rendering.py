@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,14 +18,13 @@ Columns = Mapping[str, str]
 
 _WORDS: Final = frozenset({"RULE", "SETTING", "NODE"})
 """Columns of words; the others hold numbers and are aligned to the right."""
+_SHARES: Final = frozenset({"coverage", "node_time_marked", "marked_before", "marked_after"})
 
 _RULES: Final[Columns] = {
     "RULE": "rule",
     "SETTING": "setting",
-    "MARKS/NODE/DAY": "marks_per_node_day",
     "MARKS": "marks",
     "MEDIAN": "median_mark_seconds",
-    "LONGEST": "longest_mark_seconds",
     "FLAPS": "flaps",
     "TIME MARKED": "node_time_marked",
     "COVERAGE": "coverage",
@@ -43,40 +41,33 @@ _CHANGED: Final[Columns] = {
     "MARKS AFTER": "marks_after",
     "TIME MARKED BEFORE": "marked_before",
     "TIME MARKED AFTER": "marked_after",
-    "DIFFERENCE": "difference",
 }
 
 
 def render(report: Json, console: Console) -> None:
-    origin = "by their series" if report["nodes_from"] == "series" else "of the cluster"
     summary = (
         f"From {report['since']} to {report['until']}, every "
-        f"{format_duration(report['step_seconds'])}: {counted(report['node_count'], 'node')} "
-        f"{origin}, {report['samples']:,} samples in {counted(report['queries'], 'request')}."
+        f"{format_duration(report['step_seconds'])}: {counted(report['node_count'], 'node')}."
     )
     show(console, *report["notes"], summary)
-    compares = "before" in report
-    sides = {"Before: ": report["before"], "After: ": report["after"]} if compares else {"": report}
-    _rules(console, sides)
-    if compares:
-        changed = report["difference"]
-        differ = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
-        summary = differ if changed else "No node would be marked at another time."
-        _section(console, "Difference by node", [summary], _CHANGED, changed[:MAX_ROWS])
-    for prefix, side in sides.items():
-        if lacking := [*_lacking(side)]:
-            _section(console, f"{prefix}Not enough data", lacking)
-        _nodes(console, side, prefix)
+    if "before" not in report:
+        _rules(console, {"": report})
+        _nodes(console, report)
+        return
+    _rules(console, {"Before: ": report["before"], "After: ": report["after"]})
+    changed = report["difference"]
+    differ = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
+    said = differ if changed else "No node would be marked at another time."
+    _section(console, "Difference by node", [said], _CHANGED, changed[:MAX_ROWS])
 
 
 def _section(
     console: Console,
     title: str,
     sentences: Iterable[str],
-    columns: Columns | None = None,
-    entries: Sequence[Json] = (),
+    columns: Columns,
+    entries: Sequence[Json],
 ) -> None:
-    columns = columns or {}
     rows = [[_cell(key, entry[key]) for key in columns.values()] for entry in entries]
     table = make_table(columns, rows)
     for column in table.columns:
@@ -85,23 +76,16 @@ def _section(
     show(console, "", plain(title, "bold"), *sentences, table)
 
 
-_SHARES: Final = re.compile("coverage|marked|cap$")
-
-
 def _cell(key: str, value: Any) -> str:
     if value is None:
         return "-"
-    if key == "difference":
-        return f"{100 * value:+.1f} points"
     if isinstance(value, str):
         return value
+    if key in _SHARES:
+        return _percent(value)
     if key.endswith("_seconds"):
-        # Long durations without seconds.
-        grain = 3600 if value >= 7 * 86400 else 60 if value >= 86400 / 4 else 1
-        return format_duration(round(value / grain) * grain)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return _percent(value) if _SHARES.search(key) else f"{value:,.2f}"
+        return format_duration(round(value))
+    return f"{value:,}"
 
 
 def _percent(part: float) -> str:
@@ -127,32 +111,22 @@ def _rules(console: Console, sides: Mapping[str, Json]) -> None:
             {**rule, "rule": prefix + named(rule), "setting": _setting(rule)}
             for rule in side["rules"]
         ]
-        said = (
-            f"At most {counted(total['peak_marked'], 'node')} marked at a time; at the cap "
-            f"{_percent(total['time_at_cap'])} of the time"
+        sentences.append(
+            f"{prefix}At most {counted(total['peak_marked'], 'node')} marked at a time; at the cap "
+            f"{_percent(total['time_at_cap'])} of the time; {total['writes_per_day']:,.2f} writes "
+            "to nodes per day."
         )
-        if total["writes_per_day"] is not None:
-            said += f"; {total['writes_per_day']:,.2f} writes to nodes per day"
-        sentences.append(f"{prefix}{said}.")
     sentences.append("A flap is a mark within 10m after the one before.")
     if len(sides) > 1:
         entries.sort(key=lambda one: one["rule"].partition(": ")[2])
-    title = "Before and after" if len(sides) > 1 else "Rules"
-    _section(console, title, sentences, _RULES, [*entries, *sums])
+    _section(console, "Rules", sentences, _RULES, [*entries, *sums])
 
 
-def _lacking(side: Json) -> Iterable[str]:
-    for rule in side["rules"]:
-        if not rule["enough_data"]:
-            share = _percent(rule["coverage"])
-            yield f"Rule {rule['rule']}: {share} of the time of all nodes is known."
-
-
-def _nodes(console: Console, side: Json, prefix: str) -> None:
+def _nodes(console: Console, side: Json) -> None:
     marked = [node for node in side["nodes"] if node["marks"]]
     sentences = []
     if not marked:
         sentences = ["No node was marked."]
     elif len(marked) > MAX_ROWS:
         sentences = [f"{counted(len(marked) - MAX_ROWS, 'more node')} had marks."]
-    _section(console, f"{prefix}Nodes", sentences, _NODES, marked[:MAX_ROWS])
+    _section(console, "Nodes", sentences, _NODES, marked[:MAX_ROWS])

@@ -6,7 +6,6 @@ replayed with their measured values.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -17,17 +16,6 @@ from dynsched.core.nodes import Node
 from dynsched.core.samples import Quality, QueryResult, Sample
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.tools.backtest.history import Past, Query, Window
-
-Span = tuple[float, float]
-"""When a node was there first and last, in Unix seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The history of each query, and its moments."""
-
-    pasts: Mapping[Query, Past]
-    window: Window
 
 
 class Runs:
@@ -53,41 +41,36 @@ class Runs:
 
 
 @dataclass(slots=True)
-class RuleRecord:
-    """One rule on one node. ``known``: the number of steps with a good value."""
+class Times:
+    """``known``: the number of steps with a good value."""
 
     known: int = 0
     active: Runs = field(default_factory=Runs)
-    """Where the rule fires and the node is marked. Where the rule marks nothing: where it fires."""
 
 
 @dataclass(slots=True)
 class NodeRecord:
-    eligible: bool
-    """Whether it may be marked: by the rules, and because nobody else uses the mark's key."""
-    rules: Mapping[str, RuleRecord]
-    """The rules that apply to the node, by name."""
-    present: int = 0
-    """The number of steps at which it was there."""
-    known: int = 0
-    """The number of steps at which any rule has a good value."""
-    marked: Runs = field(default_factory=Runs)
+    """``marked``: of the whole node; it is known where any rule is. ``rules``: of those that apply
+    to the node: where the rule fires and the node is marked. Where the rule marks nothing: where it
+    fires.
+    """
+
+    rules: Mapping[str, Times]
+    marked: Times = field(default_factory=Times)
 
 
 class Record:
-    """The result of a replay."""
+    """The result of a replay. ``nodes``: those that may be marked, by the rules, and because nobody
+    else uses the mark's key.
+    """
 
     def __init__(self, rule_set: RuleSet, nodes: Mapping[str, Node], window: Window) -> None:
         self.window = window
         self.nodes = {
-            name: NodeRecord(
-                entry.mark.may_mark,
-                {rule.name: RuleRecord() for rule in entry.rules},
-            )
+            name: NodeRecord({rule.name: Times() for rule in entry.rules})
             for name, entry in sorted(NodeTable.of(nodes, rule_set).entries.items())
+            if entry.mark.may_mark
         }
-        self.moments = 0
-        """The number of steps at which any node could be marked: numbers per day are of these."""
         self.writes = self.peak = 0
         self.capped = 0
         """The number of steps at which a hot node was not marked because of ``max_marked``."""
@@ -95,26 +78,20 @@ class Record:
             rule.name for rule in rule_set.rules if rule.shadow or rule_set.mark.is_none
         )
 
-    @property
-    def lasted(self) -> float:
-        """The share of the window in which any node could be marked; nothing else is known."""
-        return self.moments / self.window.count
-
     def add(self, step: int, evaluation: Evaluation) -> None:
         marked = evaluation.decision.marked
-        for name, alerts in evaluation.alerts.items():
-            node, is_marked, is_known = self.nodes[name], name in marked, False
-            node.present += 1
-            for rule, alert in alerts.items():
+        for name, node in self.nodes.items():
+            is_marked, is_known = name in marked, False
+            for rule, alert in evaluation.alerts[name].items():
+                times = node.rules[rule]
                 if alert.quality is Quality.OK:
-                    node.rules[rule].known += 1
+                    times.known += 1
                     is_known = True
-                if alert.firing and (is_marked or (node.eligible and rule in self._marks_nothing)):
-                    node.rules[rule].active.add(step)
-            node.known += is_known
+                if alert.firing and (is_marked or rule in self._marks_nothing):
+                    times.active.add(step)
+            node.marked.known += is_known
             if is_marked:
-                node.marked.add(step)
-        self.moments += bool(evaluation.table.pool_sizes)
+                node.marked.active.add(step)
         self.writes += len(evaluation.patches)
         self.peak = max(self.peak, len(marked))
         limited = () if evaluation.rule_set.mark.is_none else evaluation.decision.limited
@@ -122,34 +99,27 @@ class Record:
 
 
 def replay(
-    rule_set: RuleSet, history: History, nodes: Mapping[str, Node], spans: Mapping[str, Span]
+    rule_set: RuleSet, pasts: Mapping[Query, Past], nodes: Mapping[str, Node], window: Window
 ) -> Record:
-    """It begins without marks: with the ``nodes`` as `dynsched prune` would leave them. A node
-    without an entry in ``spans`` is there from its creation on.
-    """
-    window = history.window
+    """It begins without marks: with the ``nodes`` as `dynsched prune` would leave them."""
     nodes = dict(nodes)
     for patch in plan_prune(nodes.values(), rule_set.mark):
         nodes[patch.node] = apply_patch(nodes[patch.node], patch)
     record = Record(rule_set, nodes, window)
-    spans = {n: spans.get(n, (each.created or -math.inf, math.inf)) for n, each in nodes.items()}
     queries = {rule: query for rule in rule_set.rules if (query := Query.of(rule))}
-    streams = {query: history.pasts[query].by_step() for query in queries.values()}
+    streams = {query: pasts[query].by_step() for query in queries.values()}
     evaluation: Evaluation | None = None
     for step in range(window.count):
         now = window.at(step)
         values = {query: next(stream) for query, stream in streams.items()}
         answers = {rule.name: _answer(rule, values[query], now) for rule, query in queries.items()}
-        there = {n: each for n, each in nodes.items() if spans[n][0] <= now <= spans[n][1]}
-        evaluation = evaluate(rule_set, answers, there, evaluation, now)
+        evaluation = evaluate(rule_set, answers, nodes, evaluation, now)
         for patch in evaluation.patches:
             nodes[patch.node] = apply_patch(nodes[patch.node], patch)
         record.add(step, evaluation)
     return record
 
 
-def _answer(rule: Rule, values: Mapping[str, float] | None, now: float) -> QueryResult:
-    if values is None:
-        return QueryResult(error="this part of the history is missing")
+def _answer(rule: Rule, values: Mapping[str, float], now: float) -> QueryResult:
     label = rule.node_labels[0]
     return QueryResult([Sample({label: name}, value, now) for name, value in values.items()])

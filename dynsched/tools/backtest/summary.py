@@ -4,145 +4,94 @@ out, and a number that is not known is null.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.tools.backtest.replay import NodeRecord, Record, Runs
+from dynsched.tools.backtest.history import Window
+from dynsched.tools.backtest.replay import NodeRecord, Record, Times
 
 Json = dict[str, Any]
 
 FLAP: Final = 600.0
 """Seconds: a node that is marked again within this time after its release has flapped."""
-DAY: Final = 86_400.0
-ENOUGH: Final = 0.5
-"""The share of the window in which there must be nodes, and of their time that must be known: with
-less, a rule's numbers say little."""
+_DAY: Final = 86_400.0
 
 
 def side(rule_set: RuleSet, record: Record) -> Json:
+    window, nodes = record.window, record.nodes
     rules = [_rule(rule, record) for rule in rule_set.rules]
     rules.sort(key=lambda rule: (-(rule["flaps"] or 0), -(rule["node_time_marked"] or 0)))
+    writes_per_day = record.writes * _DAY / (window.count * window.step)
+    found = [{"node": name, **_of_node(node, window)} for name, node in nodes.items()]
     return {
         "rules": rules,
-        "total": _total(record),
-        "nodes": _nodes(record),
+        "total": {
+            **tally([node.marked for node in nodes.values()], window),
+            "writes_per_day": round(writes_per_day, 2),
+            "peak_marked": record.peak,
+            "time_at_cap": _share(record.capped, window.count),
+        },
+        "nodes": sorted(found, key=lambda one: (-one["node_time_marked"], one["node"])),
     }
 
 
 def difference(before: Record, after: Record) -> list[Json]:
-    """The nodes that differ, of the same nodes in both."""
+    """The nodes that differ, those that do most first."""
     found = []
-    for name, old in before.nodes.items():
-        new = after.nodes[name]
-        if (old.marked.steps, len(old.marked.runs)) != (new.marked.steps, len(new.marked.runs)):
+    for name in before.nodes.keys() | after.nodes.keys():
+        old, new = (_of_node(each.nodes.get(name), each.window) for each in (before, after))
+        if old | {"coverage": 0} != new | {"coverage": 0}:
             found.append(
                 {
                     "node": name,
-                    "marked_before": _share(_time_marked(old)),
-                    "marked_after": _share(_time_marked(new)),
-                    "marks_before": len(old.marked.runs),
-                    "marks_after": len(new.marked.runs),
-                    "difference": _share(_time_marked(new) - _time_marked(old)),
+                    "marks_before": old["marks"],
+                    "marks_after": new["marks"],
+                    "marked_before": old["node_time_marked"],
+                    "marked_after": new["node_time_marked"],
                 }
             )
-    return sorted(found, key=lambda one: (-abs(one["difference"]), one["node"]))
+    return sorted(
+        found, key=lambda one: (-abs(one["marked_after"] - one["marked_before"]), one["node"])
+    )
+
+
+def tally(by_node: Collection[Times], window: Window) -> Json:
+    """Under their names in the report."""
+    nodes, step = [each.active.runs for each in by_node], window.step
+    runs = [(ended - begun) * step for runs in nodes for begun, ended in runs]
+    gaps = [(later[0] - earlier[1]) * step for runs in nodes for earlier, later in pairwise(runs)]
+    whole = len(nodes) * window.count
+    return {
+        "marks": len(runs),
+        "median_mark_seconds": float(median(runs)) if runs else None,
+        "flaps": sum(gap <= FLAP for gap in gaps),
+        "node_time_marked": _share(sum(each.active.steps for each in by_node), whole),
+        "coverage": _share(sum(each.known for each in by_node), whole),
+    }
 
 
 def _rule(rule: Rule, record: Record) -> Json:
-    nodes = [node for node in record.nodes.values() if node.eligible and rule.name in node.rules]
-
-    known = sum(node.rules[rule.name].known for node in nodes)
-    coverage = _ratio(known, _present(nodes)) * record.lasted
-    numbers = tally(
-        [node.rules[rule.name].active for node in nodes],
-        _present(nodes),
-        record.window.step,
-        record.lasted,
-    )
+    of_rule = (node.rules.get(rule.name) for node in record.nodes.values())
+    numbers = tally([each for each in of_rule if each is not None], record.window)
+    if not numbers["coverage"]:
+        numbers = dict.fromkeys(numbers) | {"coverage": 0.0}
     return {
         "rule": rule.name,
         "shadow": rule.shadow,
         "op": rule.op,
         "threshold": rule.threshold,
-        "clear_threshold": rule.clear_threshold,
         "for_seconds": rule.hold_duration,
-        "keep_firing_for_seconds": rule.keep_firing_for,
-        **(numbers if coverage else dict.fromkeys(numbers)),
-        "coverage": _share(coverage),
-        "enough_data": coverage >= ENOUGH,
+        **numbers,
     }
 
 
-def _total(record: Record) -> Json:
-    nodes = [node for node in record.nodes.values() if node.eligible]
-    step, moments, present = record.window.step, max(1, record.moments), _present(nodes)
-    per_day = round(record.writes / (moments * step / DAY), 2) if record.lasted >= ENOUGH else None
-    return {
-        **tally([node.marked for node in nodes], present, step, record.lasted),
-        "writes": record.writes,
-        "writes_per_day": per_day,
-        "peak_marked": record.peak,
-        "time_at_cap": _share(record.capped / moments),
-        "coverage": _coverage(nodes, record),
-        "node_days": round(present * step / DAY, 3),
-    }
+def _of_node(node: NodeRecord | None, window: Window) -> Json:
+    numbers = tally([node.marked] if node else [], window)
+    return {key: numbers[key] for key in ("marks", "node_time_marked", "coverage")}
 
 
-def _nodes(record: Record) -> list[Json]:
-    found = [
-        {
-            "node": name,
-            "eligible": node.eligible,
-            "marks": len(node.marked.runs),
-            "node_time_marked": _share(_time_marked(node)),
-            "coverage": _coverage([node] if node.eligible else [], record)
-            if node.present
-            else None,
-        }
-        for name, node in record.nodes.items()
-    ]
-    return sorted(found, key=lambda one: (-one["node_time_marked"], one["node"]))
-
-
-def _present(nodes: Iterable[NodeRecord]) -> int:
-    return sum(node.present for node in nodes)
-
-
-def _coverage(nodes: Collection[NodeRecord], record: Record) -> float:
-    """The share of the nodes' time in which any rule has a good value, and of the whole window."""
-    return _share(_ratio(sum(n.known for n in nodes), _present(nodes)) * record.lasted)
-
-
-def _time_marked(node: NodeRecord) -> float:
-    return node.marked.steps / max(1, node.present)
-
-
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
-
-
-def _share(value: float) -> float:
-    return round(value, 6)
-
-
-def tally(
-    by_node: Iterable[Runs], present: int, step: float, lasted: float = 1.0
-) -> dict[str, Any]:
-    """Under their names in the report. ``present``: the steps of all nodes that count. Of too short
-    a time there are no numbers per day.
-    """
-    nodes = [each.runs for each in by_node]
-    runs = [(ended - begun) * step for runs in nodes for begun, ended in runs]
-    gaps = [(later[0] - earlier[1]) * step for runs in nodes for earlier, later in pairwise(runs)]
-    days = max(1, present) * step / DAY
-    return {
-        "marks": len(runs),
-        "marks_per_node_day": round(len(runs) / days, 4) if lasted >= ENOUGH else None,
-        "median_mark_seconds": float(median(runs)) if runs else None,
-        "longest_mark_seconds": max(runs, default=None),
-        "flaps": sum(gap <= FLAP for gap in gaps),
-        "node_time_marked": _share(_ratio(sum(e - b for runs in nodes for b, e in runs), present)),
-    }
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 6) if whole else 0.0

@@ -1,36 +1,26 @@
-"""The checks of expressions (P0, P1, P5, P6), and the chains of all checks of a rule."""
+"""The checks of expressions (P0, P1, P5, P14, P15), and the chains of all checks of a rule."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
+from dynsched.core.samples import match_samples
 from dynsched.core.wording import some
 from dynsched.rules.lint import lint
 from dynsched.sources.prometheus import PrometheusSource
-from dynsched.tools.doctor import checks_parts, checks_series, checks_values
+from dynsched.tools.doctor import checks_series, checks_values
 from dynsched.tools.doctor.expressions import SeriesSelector, read, selector_text
-from dynsched.tools.doctor.findings import (
-    Chain,
-    Finding,
-    NotChecked,
-    error,
-    findings,
-    run,
-    warning,
-)
-from dynsched.tools.doctor.queries import Queries
-from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
+from dynsched.tools.doctor.findings import Chain, Finding, Report, error, warning
+from dynsched.tools.doctor.rule_context import CheckedRule, Queries, RuleContext
 from dynsched.util.errors import ExpectedError
-from dynsched.util.formatting import format_value, one_line
+from dynsched.util.formatting import one_line
 
 _SHOWN: Final = 100
-_NAMED: Final = 3
 
 
-def failing(rule: CheckedRule) -> Iterator[Finding]:
+async def failing(rule: CheckedRule) -> AsyncIterator[Finding]:
     if rule.answer.error is not None:
         yield error(
             "the query of the rule fails, so the rule knows nothing of any node",
@@ -39,7 +29,7 @@ def failing(rule: CheckedRule) -> Iterator[Finding]:
         )
 
 
-def doubtful(rule: CheckedRule) -> Iterator[Finding]:
+async def doubtful(rule: CheckedRule) -> AsyncIterator[Finding]:
     """What `dynsched check` warns of."""
     if rule.expression.unread:
         raise ExpectedError(rule.expression.unread)
@@ -86,53 +76,66 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
     )
 
 
-def no_number(rule: CheckedRule) -> Iterator[Finding]:
-    odd = [each for each in rule.answer.samples if not math.isfinite(each.value)]
-    if odd:
+async def fragile_joins(rule: CheckedRule) -> AsyncIterator[Finding]:
+    """Joins with series that nothing makes one for each group."""
+    for join in rule.expression.joins:
         yield warning(
-            "the value is no finite number on some nodes"
-            + (": a division by 0" if rule.expression.divides else "")
-            + "; such a node is unknown",
-            f"now: {some([rule.node_of(each.labels) or '?' for each in odd], _NAMED)} "
-            f"({format_value(odd[0].value)})",
-            "divide only by what is there, and say what counts else: (A / (B > 0)) or (B * 0)",
+            "the query fails for all nodes as soon as one has two series in a join",
+            f"nothing makes one series of each group: {one_line(join.one_side, _SHOWN)}",
+            f"write in its place: {one_line(join.lasting, _SHOWN)}",
+        )
+
+
+async def alternatives_without_nodes(rule: CheckedRule) -> AsyncIterator[Finding]:
+    """What stands before an ``or`` and has values, none of which is a node's."""
+    if len(rule.expression.alternatives) == 1:
+        return
+    before: list[tuple[str, str]] = []
+    for part in rule.expression.alternatives:
+        found = match_samples(rule.rule, await rule.queries.samples(part), rule.context.lookup)
+        if found.readings:
+            break
+        if found.unmatched:
+            before.append((part, f"{found.unmatched[0].value}: {found.unmatched[0].reason}"))
+    else:
+        return  # N1 says that no node has a value
+    for other, why in before:
+        yield warning(
+            "one part of an `or` gives all values of nodes, because those before it name no node",
+            f"{one_line(other, _SHOWN)}: {why}",
+            f"make {rule.rule.node_labels[0]} the name or an address of the node in this part",
         )
 
 
 _OF_EACH: Final[Chain[CheckedRule]] = (
     ("P0", failing),
     ("P5", doubtful),
-    ("P14", checks_parts.fragile_joins),
+    ("P14", fragile_joins),
 )
 _OF_ANSWERED: Final[Chain[CheckedRule]] = (
     ("P1", absent),
     ("P4", checks_series.one_series_a_node),
-    ("P6", no_number),
     ("P9", checks_values.against_threshold),
     ("P10", checks_series.copies),
     ("P12", checks_values.late_for_new_pods),
-    ("P15", checks_parts.alternatives_without_nodes),
+    ("P15", alternatives_without_nodes),
     ("N1", checks_values.late_samples),
     ("N1", checks_values.uncovered),
 )
 
 
-async def check_rules(
-    prometheus: PrometheusSource, context: RuleContext
-) -> list[Finding | NotChecked]:
+async def check_rules(prometheus: PrometheusSource, context: RuleContext, report: Report) -> None:
     """ExpectedError when Prometheus tells nothing."""
     rules = [rule for rule in context.rule_set.rules if rule.source == "prometheus"]
     if not rules:
-        return []
+        return
     clock, failed = await prometheus.ask_clock()
     answers = await asyncio.gather(*(prometheus.query_expr(rule.expr or "") for rule in rules))
     if failed and all(answer.error for answer in answers):
         raise ExpectedError(failed)
     queries = Queries(prometheus, clock)
-    found: list[Finding | NotChecked] = [*findings("N1", checks_values.clocks(clock))]
     for rule, answer in zip(rules, answers, strict=True):
         checked = CheckedRule(rule, answer, read(rule.expr or ""), context, queries)
-        found += await run(_OF_EACH, checked, rule.name)
+        await report.run(_OF_EACH, checked, rule.name)
         if answer.error is None:
-            found += await run(_OF_ANSWERED, checked, rule.name)
-    return found
+            await report.run(_OF_ANSWERED, checked, rule.name)

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 from dynsched.core.load.lag import lag_of, needs_reach
 from dynsched.core.nodes import why_ineligible
 from dynsched.core.wording import by_reason, counted, listed, some
-from dynsched.rules.rule_set import Rule
-from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.doctor.findings import Finding, error, hint, warning
-from dynsched.tools.doctor.queries import PastValues
 from dynsched.tools.doctor.rule_context import CheckedRule
 from dynsched.tools.doctor.syntax import SAY_LAG, UNREAD
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
-ENOUGH: Final = 86_400.0
-"""Seconds of history. With less, it means little that no node passed a threshold."""
-SKEW: Final = 30.0
-"""Seconds by which clocks may differ."""
 BEHIND: Final = 5.0
 """Seconds before now of which a query may be answered; 30 are VictoriaMetrics's own figure."""
 LAG: Final = 60.0
@@ -38,66 +31,29 @@ _PERCENT: Final = 100.0
 
 
 async def against_threshold(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """Thresholds that the values of the last week always passed, or never."""
+    """Values that are shares of 1 and a threshold in percent, or the reverse."""
     limit, form = rule.rule, rule.expression
-    seen = await rule.queries.past(limit.expr or "", rule.answer.duration)
-    if seen is None or not (math.isfinite(seen.least) and math.isfinite(seen.most)):
+    values = [each.value for each in rule.answer.samples if math.isfinite(each.value)]
+    if not values or not limit.higher_is_worse:
         return
-    threshold = limit.threshold
+    threshold, least, most = limit.threshold, min(values), max(values)
     evidence = (
-        f"threshold {limit.op} {format_threshold(threshold)}; {format_value(seen.least)} to "
-        f"{format_value(seen.most)} within {format_duration(max(1, round(seen.since)))}"
+        f"threshold {limit.op} {format_threshold(threshold)}; now {format_value(least)} to "
+        f"{format_value(most)}"
     )
     # A cluster that is idle also has values below 1: a multiplication by 100 tells it apart.
-    are_shares = form.divides and not form.is_percent and seen.least >= 0
-    are_shares &= seen.most <= _RATIO + 1e-9
-    if limit.higher_is_worse and are_shares and _RATIO < threshold <= _PERCENT:
+    are_shares = form.divides and not form.is_percent and least >= 0 and most <= _RATIO + 1e-9
+    if are_shares and _RATIO < threshold <= _PERCENT:
         yield error(
             "the values are shares of 1, and the threshold is in percent: it is never passed",
             evidence,
             f"write threshold: {threshold / 100:g}, or multiply the expression by 100",
         )
-    elif limit.higher_is_worse and form.is_percent and 0 < threshold <= _RATIO < seen.most:
+    elif form.is_percent and 0 < threshold <= _RATIO < most:
         yield error(
             "the values are in percent, and the threshold is a share of 1: it is always passed",
             evidence,
             f"write threshold: {threshold * 100:g}, or do not multiply the expression",
-        )
-    elif seen.since >= ENOUGH:
-        for finding in _never_or_always(limit, seen, evidence):
-            yield finding
-
-
-def _never_or_always(limit: Rule, seen: PastValues, evidence: str) -> Iterator[Finding]:
-    coolest, hottest = (seen.least, seen.most) if limit.higher_is_worse else (seen.most, seen.least)
-    if limit.breached(coolest):
-        yield error(
-            "every node was beyond the threshold all the time: the rule always fires",
-            evidence,
-            "correct the threshold, or the unit of the expression",
-        )
-    elif not limit.breached(hottest):
-        yield hint(
-            "no node ever passed the threshold",
-            evidence,
-            "lower the threshold, if marks are expected, or correct its unit",
-        )
-
-
-def clocks(clock: ServerClock) -> Iterator[Finding]:
-    if abs(clock.ahead) > SKEW:
-        yield warning(
-            "the clocks of Prometheus and of this machine differ",
-            f"Prometheus's is {format_duration(round(abs(clock.ahead)))} "
-            f"{'ahead of' if clock.ahead > 0 else 'behind'} ours",
-            "synchronise both by NTP",
-        )
-    if clock.behind > BEHIND:
-        yield warning(
-            "the server does not answer with the newest values: a node is hot for that long before "
-            "a rule can see it",
-            f"a query is answered as of {format_duration(round(clock.behind))} before",
-            "start VictoriaMetrics with -search.latencyOffset=1s",
         )
 
 
@@ -140,7 +96,7 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
         )
 
 
-def uncovered(rule: CheckedRule) -> Iterator[Finding]:
+async def uncovered(rule: CheckedRule) -> AsyncIterator[Finding]:
     """Nodes without samples, and samples without nodes."""
     context, found = rule.context, rule.matched
     if not rule.answer.samples:

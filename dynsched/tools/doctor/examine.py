@@ -1,5 +1,5 @@
-"""One run of the doctor: all chains of checks, and the report. Read-only: it lists, gets, and has
-rights reviewed, which stores nothing.
+"""One run of the doctor: all chains of checks, and the report. It lists and gets, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
 from dynsched.tools.client import Where, ask_json
-from dynsched.tools.doctor.checks_cluster import check_cluster
-from dynsched.tools.doctor.checks_nodes import ClusterContext
+from dynsched.tools.doctor.checks_cluster import CLUSTER_CHECKS, ClusterContext
 from dynsched.tools.doctor.checks_rules import check_rules
-from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, findings, hint
+from dynsched.tools.doctor.findings import Finding, NotChecked, Report, error, hint
 from dynsched.tools.doctor.rule_context import RuleContext
 from dynsched.util.errors import ExpectedError, NotFoundError
 
@@ -36,7 +35,6 @@ def examine(
     where: Where,
     *,
     prometheus: PrometheusConfig,
-    lease_namespace: str | None,
     log: Callable[[str], None],
 ) -> Report:
     """All that is wrong. ``where``: the cluster, and the running dynsched that is asked. ``log``
@@ -50,19 +48,18 @@ def examine(
             nodes = await client.list_nodes()
             config = await found_or_default(client, prometheus, log)
             # Side by side: each waits for its own server, most of the time.
-            found, _ = await asyncio.gather(
-                check_cluster(ClusterContext(client, rule_set, nodes, lease_namespace)),
+            await asyncio.gather(
+                report.run(CLUSTER_CHECKS, ClusterContext(client, rule_set)),
                 _check_rules(config, RuleContext(rule_set, nodes), report),
             )
-            report.add(found)
 
     try:
         asyncio.run(ask_servers())
     except ExpectedError as failed:
         report.unreachable.append(str(failed))
-        if where.server is None:
-            return report
-    report.add(check_running(where))
+    if not report.unreachable or where.server is not None:
+        check_running(where, report)
+    report.sort()
     return report
 
 
@@ -70,12 +67,12 @@ async def _check_rules(config: PrometheusConfig, context: RuleContext, report: R
     limit = answer_limit(len(context.nodes), len(context.rule_set.rules))
     source = PrometheusSource(config, limit=lambda: limit, max_concurrency=_AT_ONCE)
     try:
-        report.add(await check_rules(source, context))
+        await check_rules(source, context, report)
     except ExpectedError as failed:
         report.unreachable.append(str(failed))
 
 
-def check_running(where: Where) -> Iterator[Finding | NotChecked]:
+def check_running(where: Where, report: Report) -> None:
     """What a running dynsched says of itself: it may go by other rules, and ask another Prometheus,
     than this doctor.
     """
@@ -85,29 +82,30 @@ def check_running(where: Where) -> Iterator[Finding | NotChecked]:
         _, status = ask_json(where, "/status", key="rules_error", accept=accept)
     except NotFoundError as missing:
         fix = "install it as README says; then the findings about policies and pods count"
-        yield from findings("K5", [hint("dynsched is not installed here", str(missing), fix)])
+        report.add("K5", [hint("dynsched is not installed here", str(missing), fix)])
     except ExpectedError as failed:
-        yield NotChecked("K5", None, f"no running dynsched says it: {failed}")
+        why = f"no running dynsched says it: {failed}"
+        report.not_checked.append(NotChecked("K5", None, why))
     else:
-        yield from findings("K5", _of_status(status))
-        yield from check_requests(where)
+        report.add("K5", _of_status(status))
+        _check_requests(where, report)
 
 
-def check_requests(where: Where) -> Iterator[Finding]:
+def _check_requests(where: Where, report: Report) -> None:
     """What pods' requests are worth here, where the running dynsched has the order."""
     with contextlib.suppress(ExpectedError):
         _, order = ask_json(where, "/order", key="error_of_requests")
         for rule, off in order["error_of_requests"].items():
-            yield from findings("W3", _requests(off), rule)
+            report.add("W3", [_requests(off)], rule)
 
 
-def _requests(off: float) -> Iterator[Finding]:
+def _requests(off: float) -> Finding:
     """``off``: percent by which new pods' use differs from their requests."""
     tells = "real load tells more"
     fix = "this is what the order is for"
     if off < GOOD_REQUESTS:
         tells, fix = "kube-scheduler alone does as well", "the order gains little here"
-    yield hint(
+    return hint(
         f"requests predict what new pods use within {off:.0f} %: {tells}",
         "new pods of the last minutes, by request times the ratio of use to requests",
         f"nothing to do: {fix} (docs/effect.md#requests)",

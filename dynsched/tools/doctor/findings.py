@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from dynsched.core.wording import by_reason, counted, listed
-from dynsched.tools.doctor import CODES
 from dynsched.util.errors import ExpectedError
 from dynsched.util.tables import plain, show
 
@@ -35,7 +34,7 @@ _INDENT: Final = " " * 13
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong. `findings` and `run` fill in its code and its rule."""
+    """One thing that is wrong. The report fills in its code and its rule."""
 
     code: str
     severity: Severity
@@ -57,34 +56,10 @@ class NotChecked(NamedTuple):
     reason: str
 
 
-def findings(code: str, found: Iterable[Finding], rule: str | None = None) -> Iterator[Finding]:
-    """The findings of a check, each once: a rule can have a selector several times."""
-    for each in dict.fromkeys(found):
-        yield each._replace(code=code, rule=rule)
-
-
-Check = Callable[[_T], Iterator[Finding] | AsyncIterator[Finding]]
+Check = Callable[[_T], AsyncIterator[Finding]]
 """Finds what is wrong with a subject. Raises ExpectedError where that cannot be known."""
 Chain = Sequence[tuple[str, Check[_T]]]
 """Checks with their codes, in the order in which they are made."""
-
-
-async def run(chain: Chain[_T], subject: _T, rule: str | None = None) -> list[Finding | NotChecked]:
-    """All that the checks find. One that cannot be made does not stop the others."""
-    found: list[Finding | NotChecked] = []
-    for code, check in chain:
-        whole: list[Finding] = []
-        try:
-            checked = check(subject)
-            if isinstance(checked, AsyncIterator):
-                async for each in checked:
-                    whole.append(each)  # noqa: PERF401 (they are kept also if the next one fails)
-            else:
-                whole += checked
-        except ExpectedError as failed:
-            found.append(NotChecked(code, rule, str(failed)))
-        found += findings(code, whole, rule)
-    return found
 
 
 @dataclass(slots=True)
@@ -95,26 +70,28 @@ class Report:
     not_checked: list[NotChecked] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
 
-    def add(self, found: Iterable[Finding | NotChecked]) -> None:
-        for each in found:
-            if isinstance(each, Finding):
-                self.findings.append(each)
-            else:
-                self.not_checked.append(each)
+    def add(self, code: str, found: Iterable[Finding], rule: str | None = None) -> None:
+        """The findings of a check, each once: a rule can have a selector several times."""
+        self.findings += (each._replace(code=code, rule=rule) for each in dict.fromkeys(found))
 
-    def without(self, codes: Collection[str]) -> Report:
-        """The report without what is ignored, worst first."""
-        found = [each for each in self.findings if each.code not in codes]
-        found.sort(key=lambda each: (-each.severity, CODES.index(each.code), each.rule or ""))
-        kept = [each for each in dict.fromkeys(self.not_checked) if each.code not in codes]
-        kept.sort(key=lambda each: (CODES.index(each.code), each.rule or ""))
-        return Report(found, kept, self.unreachable)
+    async def run(self, chain: Chain[_T], subject: _T, rule: str | None = None) -> None:
+        """Add all that the checks find. One that cannot be made does not stop the others."""
+        for code, check in chain:
+            try:
+                self.add(code, [each async for each in check(subject)], rule)
+            except ExpectedError as failed:
+                self.not_checked.append(NotChecked(code, rule, str(failed)))
 
-    def exit_code(self, fail_on: Severity) -> int:
-        """0: nothing as bad as ``fail_on``; 1: something; 2: a server could not be asked."""
+    def sort(self) -> None:
+        """The worst first."""
+        self.findings.sort(key=lambda each: -each.severity)
+
+    @property
+    def exit_code(self) -> int:
+        """0: no error; 1: there is one; 2: a server could not be asked."""
         if self.unreachable:
             return 2
-        return int(any(each.severity >= fail_on for each in self.findings))
+        return int(any(each.severity is Severity.ERROR for each in self.findings))
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,6 @@ from builders import NOON
 from dynsched.core.samples import Series
 from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest.history import (
-    GIVE_UP,
     Past,
     Query,
     Window,
@@ -60,7 +59,7 @@ async def fetched(server: Server, count: int, expected: int) -> Past:
 
 def column(past: Past) -> list[float | None]:
     """The values of node ``a``; None where there is none, or where the query failed."""
-    return [None if values is None else values.get("a") for values in past.by_step()]
+    return [values.get("a") for values in past.by_step()]
 
 
 def test_the_moments_are_multiples_of_the_step() -> None:
@@ -104,26 +103,16 @@ def test_an_answer_becomes_a_value_a_node_and_moment(found, higher_is_worse, wan
     past = Past(Query("cpu", LABELS, higher_is_worse), window(len(wanted)))
     past.take(range(len(wanted)), RangeResult(tuple(found)))
     assert column(past) == wanted
-    assert past.unnamed == sum("node" not in each.labels for each in found)
 
 
-async def test_a_server_that_is_gone_is_not_asked_for_every_part() -> None:
-    past = await fetched(Server(lambda *_: "connection refused"), 5000, 2000)
-    assert past.asked == GIVE_UP
-    assert sum(len(missing.part) for missing in past.missing) == 5000
-    assert {missing.error for missing in past.missing} == {"connection refused"}
-
-
-async def test_a_part_that_fails_leaves_a_hole_and_a_partial_answer_a_warning() -> None:
+async def test_after_a_part_that_fails_nothing_is_known_and_a_partial_answer_is_a_warning() -> None:
     count, expected, length = 1500, 2000, 125  # steps of a part
 
-    def every_second_is_broken(start: float, _: float) -> str | None:
-        return "HTTP 500: block" if round((start - START) / STEP) // length % 2 else None
+    def the_third_is_broken(start: float, _: float) -> str | None:
+        return "HTTP 500: block" if round((start - START) / STEP) == 2 * length else None
 
-    past = await fetched(Server(every_second_is_broken, ("store is gone",)), count, expected)
-    lost = [step for part, _ in past.missing for step in part]
-    assert lost == [step for step in range(count) if step // length % 2]
-    values = column(past)
-    assert [step for step, value in enumerate(values) if value is None] == lost
-    assert set(values) == {None, 7.0}
+    server = Server(the_third_is_broken, ("store is gone",))
+    past = await fetched(server, count, expected)
+    assert (past.error, past.end, server.asked) == ("HTTP 500: block", 2 * length, 3)
+    assert column(past) == [7.0] * past.end + [None] * (count - past.end)
     assert past.warnings == {"store is gone"}

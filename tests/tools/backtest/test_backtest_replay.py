@@ -10,44 +10,36 @@ from dynsched.core.samples import Series
 from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.prometheus import RangeResult
 from dynsched.tools.backtest.history import Past, Query, Window
-from dynsched.tools.backtest.replay import History, Record, Runs, Span, replay
+from dynsched.tools.backtest.replay import Record, Runs, Times, replay
 from dynsched.tools.backtest.summary import tally
 
 STEP = 30.0
 
 
-def history(rules: RuleSet, *parts: Mapping[str, Sequence[float]]) -> History:
-    """The values of all rules by node, in parts; a part without nodes is missing."""
-    counts = [len(next(iter(values.values()))) for values in parts]
-    window = Window(NOON, STEP, sum(counts))
-    query = Query("load:cpu", ("node",), higher_is_worse=True)
-    past, first = Past(query, window), 0
-    for values, count in zip(parts, counts, strict=True):
-        part = range(first, first + count)
-        if "" not in values:
-            found = {
-                name: tuple(
-                    (window.at(step), value) for step, value in zip(part, each, strict=True)
-                )
-                for name, each in values.items()
-            }
-            past.take(part, RangeResult([Series({"node": n}, each) for n, each in found.items()]))
-        first += count
-    return History({Query.of(each): past for each in rules.rules}, window)
-
-
 def played(
     rules: RuleSet,
     *parts: Mapping[str, Sequence[float]],
+    steps: int | None = None,
     nodes: Mapping[str, Node] | None = None,
-    spans: Mapping[str, Span] | None = None,
 ) -> Record:
-    found = nodes or named(*sorted({name for part in parts for name in part if name}))
-    return replay(rules, history(rules, *parts), found, spans or {})
+    """``parts``: the values of all rules by node; after them nothing is known, up to ``steps``."""
+    counts = [len(next(iter(values.values()))) for values in parts]
+    window = Window(NOON, STEP, steps or sum(counts))
+    past, first = Past(Query("load:cpu", ("node",), higher_is_worse=True), window), 0
+    for values, count in zip(parts, counts, strict=True):
+        part = range(first, first + count)
+        found = {
+            name: tuple((window.at(step), value) for step, value in zip(part, each, strict=True))
+            for name, each in values.items()
+        }
+        past.take(part, RangeResult([Series({"node": n}, each) for n, each in found.items()]))
+        first += count
+    found_nodes = nodes or named(*sorted({name for part in parts for name in part}))
+    return replay(rules, {Query.of(each): past for each in rules.rules}, found_nodes, window)
 
 
 def marks(record: Record) -> dict[str, list[list[int]]]:
-    return {name: node.marked.runs for name, node in record.nodes.items()}
+    return {name: node.marked.active.runs for name, node in record.nodes.items()}
 
 
 def test_a_release_that_waited_comes_in_the_next_step() -> None:
@@ -65,32 +57,20 @@ def test_marks_that_are_there_now_were_not_there_then() -> None:
     nodes = {name: Node(name, labels={"status": labels[name]}) for name in labels}
     rules = rule_set(guard={"max_marked": "100%"})
     record = played(rules, {"a": [10.0, 90], "b": [90.0, 90]}, nodes=nodes)
-    assert marks(record) == {"a": [[1, 2]], "b": []}
-    assert [node.eligible for node in record.nodes.values()] == [True, False]
+    assert marks(record) == {"a": [[1, 2]]}
 
 
-@pytest.mark.parametrize(("stale_after", "ends"), [("30s", 3), ("5m", 6)])
-def test_a_missing_part_is_unknown_and_a_mark_outlasts_it_until_it_is_stale(
+@pytest.mark.parametrize(("stale_after", "ends"), [("30s", 3), ("5m", 7)])
+def test_what_is_missing_is_unknown_and_a_mark_outlasts_it_until_it_is_stale(
     stale_after: str, ends: int
 ) -> None:
     rules = rule_set(rule(), stale_after=stale_after, guard={"max_marked": "100%"})
-    parts = {"a": [90.0, 90]}, {"": [0.0] * 4}, {"a": [10.0]}
-    record = played(rules, *parts)
+    record = played(rules, {"a": [90.0]}, {"a": [90.0]}, steps=7)
     assert marks(record) == {"a": [[0, ends]]}
-    assert record.nodes["a"].known == 3
+    assert record.nodes["a"].marked.known == 2
 
 
-def test_a_node_counts_while_it_is_there() -> None:
-    rules = rule_set(rule(), guard={"max_marked": "100%"})
-    nodes = {"a": Node("a", created=NOON + 2 * STEP), "b": Node("b")}
-    spans = {"b": (NOON, NOON + STEP)}
-    record = played(rules, {"a": [90.0] * 5, "b": [90.0] * 5}, nodes=nodes, spans=spans)
-    assert marks(record) == {"a": [[2, 5]], "b": [[0, 2]]}
-    assert [node.present for node in record.nodes.values()] == [3, 2]
-    assert (record.moments, record.writes) == (5, 2)
-
-
-def test_the_cap_counts_by_pool_and_by_the_nodes_that_are_there() -> None:
+def test_the_cap_counts_by_pool() -> None:
     rules = rule_set(rule(), guard={"max_marked": "50%", "pool_label": "pool"})
     nodes = {name: Node(name, labels={"pool": name[0]}) for name in ("a1", "a2", "b1", "b2")}
     values = {"a1": [90.0, 90], "a2": [95.0, 10], "b1": [10.0, 10], "b2": [90.0, 90]}
@@ -108,28 +88,27 @@ def test_a_rule_that_marks_nothing_is_active_where_it_fires() -> None:
         n: {r: each.active.runs for r, each in node.rules.items()}
         for n, node in record.nodes.items()
     }
-    assert active == {"a": {"cpu": [], "trial": [[0, 2]]}, "b": {"cpu": [], "trial": []}}
+    assert active == {
+        "a": {"cpu": [], "trial": [[0, 2]]},
+    }
     none = played(rule_set(rule(), mark="none", order={"score": {"cpu": 1}}), values)
     assert none.nodes["a"].rules["cpu"].active.runs == [[1, 2]]
     assert (none.writes, none.peak, none.capped) == (0, 0, 0)
 
 
-def runs(text: str) -> Runs:
-    """``#`` where it is active."""
+def times(text: str) -> Times:
+    """``#`` where it is active, ``?`` where nothing is known."""
     found = Runs()
     for step, mark in enumerate(text):
         if mark == "#":
             found.add(step)
-    return found
+    return Times(len(text) - text.count("?"), found)
 
 
-def test_runs_have_a_beginning_and_an_end() -> None:
-    found = [runs(text) for text in ("##..#", ".....", "..###")]
-    assert [each.runs for each in found] == [[[0, 2], [4, 5]], [], [[2, 5]]]
-    assert [each.steps for each in found] == [3, 0, 3]
-    numbers = tally(found, 15, 60.0)
-    assert (numbers["marks"], numbers["node_time_marked"]) == (3, 0.4)
-    assert (numbers["median_mark_seconds"], numbers["longest_mark_seconds"]) == (120, 180)
+def test_marks_and_times_are_counted() -> None:
+    numbers = tally([times(text) for text in ("##..#", "..???", "..###")], Window(NOON, 60.0, 5))
+    assert (numbers["marks"], numbers["median_mark_seconds"]) == (3, 120)
+    assert (numbers["node_time_marked"], numbers["coverage"]) == (0.4, 0.8)
 
 
 @pytest.mark.parametrize(
@@ -141,4 +120,4 @@ def test_runs_have_a_beginning_and_an_end() -> None:
     ],
 )
 def test_a_flap_follows_soon_on_the_same_node(nodes: list[str], flaps: int) -> None:
-    assert tally(map(runs, nodes), 13, 60.0)["flaps"] == flaps
+    assert tally([times(each) for each in nodes], Window(NOON, 60.0, 13))["flaps"] == flaps

@@ -14,11 +14,7 @@ from manifest_support import BASE
 
 from dynsched.util.formatting import format_time
 
-NODES = "/api/v1/nodes"
-PODS = "/api/v1/pods"
-LEASES = "/apis/coordination.k8s.io/v1/leases"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 ORDER_KIND = "/apis/dynsched.io/v1"
@@ -46,14 +42,10 @@ ORDER_IN_FORCE: dict[str, Any] = {
 
 
 class CannedCluster:
-    """``objects``: what GET answers, by path; a list is the items of a list, a function makes it.
-    ``refused``: pairs (verb, resource) that a review of rights denies.
-    """
+    """``objects``: what GET answers, by path; a list is a list's items, a function makes it."""
 
     def __init__(self, folder: Path, objects: Mapping[str, Any]) -> None:
-        lists = (NODES, PODS, LEASES)
-        self.objects = {**{path: [] for path in lists}, **objects}
-        self.refused: set[tuple[str, str]] = set()
+        self.objects = objects
         self.kubeconfig = folder / "canned-kubeconfig"
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
 
@@ -68,10 +60,6 @@ class CannedCluster:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
-        if request.path == _REVIEWS:
-            asked = (await request.json())["spec"]["resourceAttributes"]
-            allowed = (asked["verb"], asked["resource"]) not in self.refused
-            return web.json_response({"status": {"allowed": allowed}}, status=201)
         found = self.objects.get(request.path)
         if found is None:
             return web.json_response({"kind": "Status", "code": 404}, status=404)

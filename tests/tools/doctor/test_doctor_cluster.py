@@ -1,9 +1,6 @@
-"""Each check of nodes, pods and rights, on a cluster with the defect and on one without."""
+"""Each check of a cluster, on one with the defect and on one without."""
 
 import asyncio
-import copy
-import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,20 +15,16 @@ from canned_cluster import (
     ADMISSION,
     HELD_BINDING,
     HELD_POLICY,
-    LEASES,
     NAMESPACES,
-    NODES,
     ORDER_BINDING,
     ORDER_IN_FORCE,
     ORDER_KIND,
     ORDER_OBJECT,
     ORDER_POLICY,
     ORDER_WEBHOOK,
-    PODS,
     CannedCluster,
 )
-from manifest_support import BASE, COMPONENTS, kustomize, templates
-from programs import ROOT
+from manifest_support import COMPONENTS
 from scenes import Scene
 from service_support import Pages, served
 
@@ -43,26 +36,17 @@ from dynsched.core.tick import RulesStatus
 from dynsched.kube.client import KubeClient
 from dynsched.rules.parse import parse_rules
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.sources.prometheus import ServerClock
 from dynsched.tools.client import Where
-from dynsched.tools.doctor.checks_cluster import IN_THE_POD, check_cluster
-from dynsched.tools.doctor.checks_nodes import ClusterContext
-from dynsched.tools.doctor.checks_values import clocks, late_samples, uncovered
-from dynsched.tools.doctor.examine import check_requests, check_running
+from dynsched.tools.doctor.checks_cluster import CLUSTER_CHECKS, ClusterContext
+from dynsched.tools.doctor.checks_values import late_samples, uncovered
+from dynsched.tools.doctor.examine import check_running
 from dynsched.tools.doctor.expressions import read
 from dynsched.tools.doctor.findings import Finding, Report, Severity
 from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
-from dynsched.util.formatting import format_time
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
 MEMORY = {"name": "memory", "source": "metrics-server", "resource": "memory", "threshold": 85}
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
-AVOIDS = yaml.safe_load("""
-nodeAffinity:
-  preferredDuringSchedulingIgnoredDuringExecution:
-    - weight: 100
-      preference: {matchExpressions: [{key: status, operator: NotIn, values: [presure]}]}
-""")
 
 
 def rules(**more: Any) -> RuleSet:
@@ -72,25 +56,6 @@ def rules(**more: Any) -> RuleSet:
 def a_node(name: str, **labels: str) -> dict[str, Any]:
     labels = {"kubernetes.io/hostname": name[:63], **labels}
     return {"metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels}}
-
-
-def a_pod(number: int, **spec: Any) -> dict[str, Any]:
-    owner = {"kind": "StatefulSet", "name": "web", "controller": True}
-    metadata = {"name": f"web-{number}", "namespace": "shop", "ownerReferences": [owner]}
-    return {"metadata": metadata, "spec": {"nodeName": "a", **spec}}
-
-
-def a_lease(namespace: str) -> dict[str, Any]:
-    """Renewed when it is served: see `found_in`."""
-    metadata = {"name": "dynsched", "namespace": namespace, "uid": namespace}
-    return {"metadata": metadata, "spec": {"holderIdentity": f"pod-in-{namespace}"}}
-
-
-HEALTHY = {
-    NODES: [a_node(name) for name in "abcdef"],
-    PODS: [a_pod(number, affinity=AVOIDS) for number in range(3)],
-    LEASES: [a_lease("dynsched")],
-}
 
 
 def injection() -> dict[str, Any]:
@@ -106,44 +71,21 @@ def injection() -> dict[str, Any]:
 async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
     report = Report()
     async with api_of(cluster.kubeconfig, KubeClient) as client:
-        nodes = await client.list_nodes()
-        report.add(await check_cluster(ClusterContext(client, rule_set, nodes, None)))
+        await report.run(CLUSTER_CHECKS, ClusterContext(client, rule_set))
     return report
 
 
-async def found_in(
-    folder: Any, objects: Mapping[str, Any], rule_set: RuleSet, *refused: tuple[str, str]
-) -> list[Finding]:
-    served = copy.deepcopy({**HEALTHY, **objects})
-    for lease in served[LEASES]:  # now: the world was made when the module was imported
-        lease["spec"]["renewTime"] = format_time(time.time() - 1)
-    async with CannedCluster(folder, served) as cluster:
-        cluster.refused.update(refused)
+async def found_in(folder: Any, objects: Mapping[str, Any], rule_set: RuleSet) -> list[Finding]:
+    async with CannedCluster(folder, objects) as cluster:
         report = await asked_of(cluster, rule_set)
     assert report.not_checked == []
     return report.findings
 
 
-REVIEW_OF_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 E, W = Severity.ERROR, Severity.WARNING
 OF_TAINT = rules(mark={"taint": TAINT})
 UNMARKED = rules(mark="none", order={"score": {"cpu": 1}})
 NODE_POOLS = {"/apis/karpenter.sh/v1": {"resources": [{"name": "nodepools"}]}}
-
-
-def nodes(*names: str, **labels: str) -> dict[str, Any]:
-    """The labels are those of the first."""
-    first, *others = names
-    return {NODES: [a_node(first, **labels), *map(a_node, others)]}
-
-
-def pods(number: int = 0, **spec: Any) -> dict[str, Any]:
-    """One that avoids marked nodes, and so many that do not."""
-    return {PODS: [a_pod(0, affinity=AVOIDS, **spec), *map(a_pod, range(1, number + 1))]}
-
-
-OLD = a_node("a", status="presure")
-OLD["metadata"]["annotations"] = {"dynsched.io/pressure": '{"label": "status=presure"}'}
 
 
 def but(path: str, what: Any) -> dict[str, Any]:
@@ -165,15 +107,6 @@ def webhook(**client: str) -> dict[str, Any]:
 
 ORDER = rules(order={"score": {"cpu": 1}})
 DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
-    (nodes(*"zabcdef", status="maintenance"), rules(), "N2", W, "status=maintenance"),
-    ({**nodes(*"abc", status="presure"), LEASES: []}, rules(), "N2", W, "no dynsched is running"),
-    ({NODES: [OLD, *map(a_node, "bc")]}, UNMARKED, "N2", W, "the mark: no mark"),
-    (nodes("a"), rules(), "N2", W, "max_marked: 50%"),
-    ({}, rules(nodes={"selector": "pool=x"}), "N2", E, "no node may be marked"),
-    ({PODS: [*map(a_pod, range(3))]}, rules(), "W1", E, "0 of 3 pods with a node"),
-    (but(PODS, [*map(a_pod, range(3))]), ORDER, "W1", Severity.INFO, "0 of 3 pods with a node"),
-    (pods(2), rules(), "W1", W, "the others are in shop (2 of 3)"),
-    ({LEASES: [a_lease("dynsched"), a_lease("other")]}, rules(), "K1", E, "pod-in-other"),
     (
         injection(),
         rules(mark={"label": "status=hot"}),
@@ -209,10 +142,8 @@ async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
     assert sum(fits) == 1, found
 
 
-GIVEN = a_pod(0)
-GIVEN["metadata"]["annotations"] = {"dynsched.io/order": "2026-11-23T05:00:28Z"}
-IGNORING = {**ORDER_IN_FORCE, PODS: [GIVEN], **nodes("a"), **injection()}
-BY_WEBHOOK = {PODS: [GIVEN], **only(NAMESPACES), **webhook(caBundle="Q0E=")}
+IGNORING = {**ORDER_IN_FORCE, **injection()}
+BY_WEBHOOK = {**only(NAMESPACES), **webhook(caBundle="Q0E=")}
 HEALTHY_TOO = [
     ({}, rules()),
     (injection() | only(NAMESPACES), rules()),
@@ -228,64 +159,12 @@ async def test_a_healthy_cluster_has_no_finding(tmp_path, more, rule_set) -> Non
     assert await found_in(tmp_path, more, rule_set) == []
 
 
-@pytest.mark.parametrize(
-    ("world", "rule_set", "refused", "told"),
-    [
-        ({}, rules(), [("patch", "nodes"), ("watch", "nodes")], ["watch and patch nodes"]),
-        ({}, rules(), [("update", "leases")], ["update leases dynsched in namespace ns"]),
-        ({}, rules(), [("watch", "pods")], []),
-        ({}, rules(extender={}), [("watch", "pods")], ["watch pods"]),
-        ({}, rules(), [("create", "events")],
-         ["create events in namespace default", "create events in namespace ns"]),
-        ({}, rules(), [("patch", "configmaps")],
-         ["patch configmaps dynsched-rules-in-force in namespace ns"]),
-        (IGNORING, UNMARKED, [("patch", "nodes")], []),
-        (BY_WEBHOOK, ORDER, [("delete", "nodeorders")], []),
-        (ORDER_IN_FORCE, ORDER, [("delete", "nodeorders")],
-         ["delete nodeorders dynsched in namespace ns"]),
-    ],
-)  # fmt: skip
-async def test_each_right_that_is_lacking_is_told(tmp_path, world, rule_set, refused, told) -> None:
-    found = await found_in(tmp_path, world, rule_set, *refused)
-    assert [each.summary for each in found] == [f"the account in use may not {it}" for it in told]
-
-
-@pytest.mark.parametrize(
-    ("account", "severity", "told"),
-    [
-        ("ann", W, "dynsched's own rights are not known: the account in use, ann, "),
-        ("system:serviceaccount:dynsched:dynsched", E, "the account in use may not watch nodes"),
-    ],
-)
-async def test_a_persons_rights_are_not_those_of_dynsched(
-    tmp_path, account, severity, told
-) -> None:
-    """Who may only read was told to extend dynsched's ClusterRole, by six errors."""
-    whose = {REVIEW_OF_SELF: {"status": {"userInfo": {"username": account}}}}
-    (found,) = await found_in(tmp_path, whose, rules(), ("watch", "nodes"))
-    assert (found.severity, found.summary.startswith(told)) == (severity, True)
-
-
-def test_the_command_for_the_pod_names_the_rules_by_which_it_runs() -> None:
-    """Without them the doctor looked for a file that is not there."""
-    page, image = (ROOT / name for name in ("docs/check.md", "Dockerfile"))
-    assert IN_THE_POD in page.read_text()
-    (folder,) = re.findall(r"^WORKDIR (/etc\S*)$", image.read_text(), re.MULTILINE)
-    (container,) = templates(kustomize(BASE))["dynsched"]["spec"]["containers"]
-    assert f"--rules={folder}/{IN_THE_POD.rpartition(' ')[2]}" in container["args"]
-
-
-async def test_rights_are_reviewed_on_each_form_of_cluster(cluster) -> None:
-    report = await asked_of(cluster, rules())
-    assert "K1" not in {each.code for each in (*report.findings, *report.not_checked)}
-
-
-async def test_what_a_server_does_not_know_is_not_checked_and_the_rest_goes_on(sim) -> None:
-    sim.server.forbidden = {("patch", "nodes"), ("list", "pods")}
-    report = await asked_of(sim, rules())
-    assert [each.summary for each in report.findings] == ["the account in use may not patch nodes"]
-    assert [each.code for each in report.not_checked] == ["W1"]
-    assert "may not list pods" in report.not_checked[0].reason
+async def test_what_a_server_does_not_answer_is_not_checked_and_the_rest_goes_on(sim) -> None:
+    sim.server.forbidden = {("list", "namespaces")}
+    report = await asked_of(sim, parse_rules({"rules": [MEMORY]}))
+    assert [each.code for each in report.findings] == ["P0"]
+    assert [each.code for each in report.not_checked] == ["K4"]
+    assert "may not list namespaces" in report.not_checked[0].reason
 
 
 def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> CheckedRule:
@@ -307,12 +186,13 @@ def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Ch
         ("z", {}, [E, W], "3 of 3 nodes"),
     ],
 )
-def test_nodes_without_samples_and_samples_without_nodes_are_told(
+async def test_nodes_without_samples_and_samples_without_nodes_are_told(
     names, more, found, evidence
 ) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
-    told = list(uncovered(asked(RuleContext(rules(), there), names, **more)))
+    rule = asked(RuleContext(rules(), there), names, **more)
+    told = [each async for each in uncovered(rule)]
     assert [each.severity for each in told] == found
     assert evidence in (told[0].evidence if told else "")
 
@@ -333,17 +213,11 @@ async def test_samples_that_come_late_are_told(lag, interval, severities) -> Non
     assert [each.severity async for each in late_samples(rule)] == severities
 
 
-def test_clocks_that_differ_and_answers_of_before_are_told() -> None:
-    assert list(clocks(ServerClock(0.0, ahead=5.0, behind=1.0))) == []
-    (differ,) = clocks(ServerClock(0.0, ahead=-90.0))
-    assert differ.evidence == "Prometheus's is 1m30s behind ours"
-    (late,) = clocks(ServerClock(0.0, behind=30.1))
-    assert (late.severity, late.evidence) == (W, "a query is answered as of 30s before")
-    assert "-search.latencyOffset" in late.fix
-
-
-async def of_running(where: Where) -> list[Any]:
-    return await asyncio.to_thread(lambda: list(check_running(where)))
+async def of_running(where: Where) -> list[Finding]:
+    report = Report()
+    await asyncio.to_thread(check_running, where, report)
+    assert report.not_checked == []
+    return report.findings
 
 
 async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_is_not() -> None:
@@ -378,8 +252,10 @@ async def test_what_a_running_dynsched_cannot_ask_is_a_finding() -> None:
 
 
 async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
-    (found,) = await of_running(Where("http://127.0.0.1:1"))
-    assert (found.code, "no running dynsched says it: " in found.reason) == ("K5", True)
+    report = Report()
+    await asyncio.to_thread(check_running, Where("http://127.0.0.1:1"), report)
+    (unchecked,) = report.not_checked
+    assert (unchecked.code, "no running dynsched says it: " in unchecked.reason) == ("K5", True)
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
     (missing,) = await of_running(in_the_cluster)
     assert (missing.code, missing.severity) == ("K5", Severity.INFO)  # nothing is installed
@@ -401,9 +277,7 @@ async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, t
     pages = Pages()
     pages.snapshots.publish(scene.tick(NOON, pods=known, cpu={"a": 50.0}))
     async with served(pages):
-        found = await asyncio.to_thread(lambda: list(check_requests(Where(pages.url))))
-    report = Report()
-    report.add(found)
-    told = [(each.code, each.severity, each.rule) for each in report.without([]).findings]
+        found = await of_running(Where(pages.url))
+    told = [(each.code, each.severity, each.rule) for each in found]
     assert told == ([("W3", Severity.INFO, "cpu")] if tells else [])
     assert all(tells in each.summary for each in found)
