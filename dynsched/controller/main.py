@@ -82,11 +82,11 @@ async def _serve(settings: Settings) -> None:
             metrics=Metrics(CollectorRegistry()),
             node_series=settings.node_metrics,
             leader=lambda: leadership.leader,
+            bound=pods.bound,
             graphs=settings.prometheus.external_url,
             cluster=settings.cluster_name,
             rules_error=lambda: rules_file.error if rules_file.rule_set is None else None,
         )
-        store.facts.bound = pods.bound
         ticks = Latest[Tick]()
         home = settings.lease_namespace or client.config.namespace
         features = Features(
@@ -147,7 +147,6 @@ async def _serve(settings: Settings) -> None:
             "the watch of nodes": watch.run(stop),
             "the evaluator": evaluate(),
             "the watch of pods": pods.run(stop),
-            "the page's queries": features.query_for_page(source),
             "the order": features.keep_order(),
         }
         if settings.pod_uid is not None:  # elsewhere nothing would read them

@@ -17,6 +17,7 @@ from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.page import File, read_files
+from dynsched.web.page.data import node_on_page
 from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
@@ -29,8 +30,6 @@ _logger = quiet_logger(__name__)
 _TICKS: Final = web.AppKey("ticks", TickStore)
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
-MAX_NODES: Final = 60
-"""Nodes in one request for the last hour."""
 MAX_CHANGES: Final = 200
 
 
@@ -159,7 +158,6 @@ def _unless_known(request: web.Request, headers: Mapping[str, str], body: bytes)
 
 async def _page_data(request: web.Request) -> web.Response:
     ticks = request.app[_TICKS]
-    ticks.facts.look()
     etag = ticks.etag  # before any wait: of this very tick
     body = await ticks.encoded_page(_tick(request))
     headers: dict[str, str] = {
@@ -172,21 +170,13 @@ async def _page_data(request: web.Request) -> web.Response:
     return _unless_known(request, headers, body)
 
 
-async def _page_history(request: web.Request) -> web.Response:
-    nodes = request.query.getall("node", [])
-    if not 0 < len(nodes) <= MAX_NODES:
-        raise web.HTTPBadRequest(text=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
-    return as_json(request.app[_TICKS].history.past(nodes))
-
-
 async def _page_node(request: web.Request) -> web.Response:
     ticks, node = request.app[_TICKS], request.query.get("node")
     if node is None:
         raise web.HTTPBadRequest(text="name the node, as ?node=a")
-    ticks.facts.look()
-    found = ticks.facts.of_node(node, ticks.order.order)
+    found = node_on_page(_tick(request), node, ticks.order.order)
     changes = ticks.changes.of_node(node, MAX_CHANGES)
-    return as_json({"changes": changes, **found}, hook=coded)
+    return as_json({"changes": changes, "bound": ticks.bound(node), **found}, hook=coded)
 
 
 ENDPOINTS: Final[Mapping[str, Handler]] = {
@@ -198,7 +188,6 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/order": _order,
     "/metrics": _metrics,
     "/page/data": _page_data,
-    "/page/history": _page_history,
     "/page/node": _page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,

@@ -1,9 +1,7 @@
-"""Where pods were placed (on hot, on marked or on other nodes), and which nodes are the hottest."""
+"""Where pods were placed: on hot, on marked or on other nodes."""
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +10,6 @@ from typing import Any, Final
 
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.pods import PodChange
-from dynsched.core.samples import Quality
 
 STEP: Final = 300.0
 """Seconds over which pods are counted together."""
@@ -90,20 +87,3 @@ def newly_bound(changes: Sequence[PodChange]) -> list[str]:
         elif not pod.assumed and pod.uid != corrected:
             found.append(pod.node)
     return found
-
-
-def hottest(evaluation: Evaluation, most: int) -> list[str]:
-    """The names of the nodes furthest beyond a threshold, the worst first; hot ones come before
-    all others.
-    """
-    rules, pressures = evaluation.rule_set.by_name, evaluation.pressures
-
-    def heat(name: str) -> tuple[bool, float]:
-        beyond = [
-            rules[alert.rule].distance(alert.compared)
-            for alert in pressures[name].alerts
-            if alert.quality is Quality.OK and alert.compared is not None
-        ]
-        return pressures[name].hot, max(beyond, default=-math.inf)
-
-    return heapq.nlargest(most, evaluation.table.entries, key=heat)

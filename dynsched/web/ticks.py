@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from dynsched.core.health import overdue_after, why_unhealthy
+from dynsched.core.load.recent import BoundOnNode
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
 from dynsched.web.nodes import nodes_answer
+from dynsched.web.page.changes import Changes
 from dynsched.web.page.data import About, encoded_page
-from dynsched.web.page.facts import PageFacts
-from dynsched.web.page.history import Changes, History
 from dynsched.web.placements import Placements
 
 _T = TypeVar("_T")
@@ -46,9 +46,9 @@ class TickStore:
     cluster: str | None = None
     rules_error: Callable[[], str | None] = lambda: None
     """Why no rules are in force, so that there are no ticks; None while there are rules."""
-    history: History = field(init=False)
+    bound: Callable[[str], BoundOnNode | None] = lambda _: None
+    """The pods that were just bound to a node; None where pods are not watched."""
     changes: Changes = field(default_factory=Changes, init=False)
-    facts: PageFacts = field(init=False)
     placements: Placements | None = field(default=None, init=False)
     """None while pods are not watched."""
     tick: Tick | None = field(default=None, init=False)
@@ -62,10 +62,6 @@ class TickStore:
     _made: dict[str, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """Answers from the last tick: each is made at the first request, once for all callers."""
 
-    def __post_init__(self) -> None:
-        self.history = History(self.interval)
-        self.facts = PageFacts(self.clock)
-
     def publish(self, tick: Tick, placed: Sequence[str] | None = None) -> None:
         """Answer from ``tick`` from now on. ``placed``: the node of each pod that was bound since
         the last one; None where pods are not watched.
@@ -76,13 +72,12 @@ class TickStore:
             if before is None:  # what their nodes were is not known: that is not clean
                 before, placed = tick, ()
             self.metrics.placed(self.placements.count(placed, before.evaluation, tick.taken_at))
-        self.tick = self.facts.tick = tick
+        self.tick = tick
         self._published_at = self.clock()
         self._published += 1
         self._made = {}
         self.metrics.observe(tick)
         self.changes.observe(tick)
-        self.history.observe(tick)
 
     @property
     def etag(self) -> str:

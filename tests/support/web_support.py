@@ -19,9 +19,8 @@ from dynsched.web.nodes import nodes_answer
 from dynsched.web.ticks import TickStore
 
 JSON = {"Accept": "application/json"}
-OF_A_NODE = ("/page/history", "/page/node")
 PATHS = [
-    path.replace("{name}", "worker-1") + ("?node=worker-1" if path in OF_A_NODE else "")
+    path.replace("{name}", "worker-1") + ("?node=worker-1" if path == "/page/node" else "")
     for path in ENDPOINTS
 ]
 """All that a reader can ask `example` for."""

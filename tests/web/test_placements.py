@@ -6,7 +6,7 @@ from scenes import NOON, Scene, example
 from dynsched.core.load.pods import BoundPod, RecentPod
 from dynsched.core.load.recent import MOST_BOUND, RecentPods, just_bound
 from dynsched.core.nodes import Node
-from dynsched.web.placements import STEP, STEPS, Placements, hottest, newly_bound
+from dynsched.web.placements import STEP, STEPS, Placements, newly_bound
 
 BEFORE = example().evaluation
 
@@ -52,15 +52,6 @@ def test_each_binding_counts_once_however_it_is_told() -> None:
     pods.add(BoundPod("2", "b"), 3.0)
     pods.end(BoundPod("2", "b"), 4.0)
     assert newly_bound(pods.changes_after(0)) == ["a", "b"]
-
-
-def test_the_hottest_are_those_furthest_beyond_a_threshold_the_hot_ones_first() -> None:
-    rule = {"name": "free", "expr": "x", "op": "<", "threshold": 10, "for": "1m"}
-    scene = Scene({"rules": [rule]}, map(Node, "abcd"))
-    for at, free in ((0, {"a": 9.0, "b": 20.0}), (60, {"a": 9.0, "b": 20.0, "c": 90.0, "d": 1.0})):
-        found = scene.tick(NOON + at, free=free).evaluation
-    assert hottest(found, 9) == ["a", "d", "b", "c"]
-    assert hottest(found, 2) == ["a", "d"]
 
 
 def test_pods_that_were_seen_to_be_bound_and_still_run_are_listed_the_latest_first() -> None:

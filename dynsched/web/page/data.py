@@ -4,6 +4,7 @@ third of the bytes of one object each. Times are Unix seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,15 +12,18 @@ import msgspec
 
 from dynsched import __version__
 from dynsched.core.alerts import Alert, AlertState
+from dynsched.core.evaluate import Evaluation
 from dynsched.core.health import is_blind
 from dynsched.core.marks import MarkState
 from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.status import place_of
 from dynsched.rules.rule_set import Rule
-from dynsched.web.page.history import four_digits, node_state
+from dynsched.web.node_series import counting_alerts
 from dynsched.web.status import rules_answer
-from dynsched.web.why import note_of
+from dynsched.web.why import note_of, what_clears
 
 MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
 """The bits of a node in the column ``flags``."""
@@ -57,7 +61,7 @@ def encoded_page(tick: Tick, about: About) -> bytes:
                 "name": names,
                 "pool": [pools.setdefault(each.group.pool, len(pools)) for each in entries],
                 "flags": [_flags(each.mark) for each in entries],
-                "state": "".join(node_state(evaluation, name) for name in names),
+                "state": "".join(_node_state(evaluation, name) for name in names),
                 "since": _sparse([(n, at) for n, at in since if at is not None]),
                 "notes": [(n, *note) for n, note in notes if note is not None],
             },
@@ -66,6 +70,24 @@ def encoded_page(tick: Tick, about: About) -> bytes:
         },
         enc_hook=coded,
     )
+
+
+def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any]:
+    """What the page shows of a node in addition to its rules; None for what is not known."""
+    entry = tick.evaluation.table.entries.get(name)
+    if entry is None:
+        return {"clears": [], "machine": None}
+    node = entry.node
+    return {
+        "clears": what_clears(tick.rule_set, tick.evaluation.pressures[name].alerts, tick.taken_at),
+        "machine": {
+            "zone": node.labels.get("topology.kubernetes.io/zone"),
+            "type": node.labels.get("node.kubernetes.io/instance-type"),
+            "cpu": node.allocatable.get("cpu"),
+            "memory": node.allocatable.get("memory"),
+            "order": order and place_of(tick, order, name),
+        },
+    }
 
 
 def _unseen_since(tick: Tick) -> float | None:
@@ -85,6 +107,17 @@ def _flags(mark: MarkState) -> int:
     return sum(bit for bit, is_so in bits if is_so)
 
 
+def _node_state(evaluation: Evaluation, name: str) -> str:
+    """A letter: (h)ot, cooling (k), (p)ending, (u)nknown or (c)ool."""
+    alerts = counting_alerts(evaluation, name)
+    if evaluation.pressures[name].hot:
+        fires = any(alert.firing and alert.keep_firing_since is None for alert in alerts)
+        return "h" if fires else "k"
+    if any(alert.state is AlertState.PENDING for alert in alerts):
+        return "p"
+    return "u" if alerts and all(a.quality is not Quality.OK for a in alerts) else "c"
+
+
 def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
     current) are sparse: indices of nodes, and their values.
@@ -95,7 +128,7 @@ def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
     unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
     return {
-        "value": [value and four_digits(value) for value in values],
+        "value": [value and _four_digits(value) for value in values],
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
         "since": _sparse(active),
@@ -110,6 +143,11 @@ def _state(alert: Alert | None) -> str:
     if alert is None:
         return "-"
     return "h" if alert.keep_firing_since is not None else alert.state[0]
+
+
+def _four_digits(value: float) -> float | None:
+    """None for what is no number."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:

@@ -11,14 +11,12 @@ from scenes import EXAMPLE_RULES, NOON, Scene, example, many
 from store_support import make_store
 from web_support import ask, check, get
 
-from dynsched.core.load.pods import AboveRequest
 from dynsched.core.load.recent import BoundOnNode, JustBound
 from dynsched.core.nodes import Node
 from dynsched.core.wording import REASONS
 from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import OrderStatus
-from dynsched.web.app import MAX_NODES, make_app
-from dynsched.web.page.facts import LOOKED_AT
+from dynsched.web.app import make_app
 
 STATIC = ROOT / "dynsched/web/page/static"
 
@@ -131,17 +129,6 @@ async def test_it_is_compressed_for_who_accepts_it(packed, ticks, accepted, is_p
         assert headers["Vary"] == "Accept-Encoding"
 
 
-async def test_the_history_is_of_the_nodes_that_were_asked_for(client, ticks) -> None:
-    ticks.publish(example())
-    past = await get(client, "/page/history?node=worker-2&node=nobody")
-    assert past["times"] == [NOON + 120]
-    assert past["nodes"] == {
-        "worker-2": {"values": {"node-cpu": [91.25], "node-mem-usage": [42.0]}, "states": "H"}
-    }
-    for query in ("", "?" + "&".join(["node=a"] * (MAX_NODES + 1))):
-        await get(client, f"/page/history{query}", 400)
-
-
 async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, ticks) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     for at, cpu in ((0, 10.0), (60, 95.0), (120, 95.0)):
@@ -154,47 +141,19 @@ async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, t
     assert found["clears"] == [["clears_for", "node-cpu", "<= 70", "95", "2m"]]
 
 
-async def test_what_is_requested_is_in_the_unit_of_each_rule(client, ticks) -> None:
-    rules = [
-        {"name": "cpu", "expr": "x", "resource": "cpu", "threshold": 80},
-        {"name": "share", "expr": "x", "resource": "cpu", "threshold": 0.8},
-        {"name": "free", "expr": "x", "resource": "memory", "op": "<", "threshold": 10},
-        {"name": "disk", "expr": "x", "threshold": 80},
-    ]
-    scene = Scene({"rules": rules}, [Node("a"), Node("b")])
-    values = {"a": 0.5, "b": 0.5}
-    ticks.facts.requested = {"cpu": {"a": 75}, "memory": {"a": 50}}
-    ticks.publish(scene.tick(NOON, cpu=values, share=values, free=values, disk=values))
-    for node, requested in (("a", {"cpu": 75.0, "share": 0.75}), ("b", {}), ("c", {})):
-        check(await get(client, f"/page/node?node={node}"), requested=requested)
-
-
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, ticks) -> None:
+    await get(client, "/page/node?node=worker-2", 503)
     publish_ordered(ticks)
-    unknown = {"bound": None, "above": None}
-    machine = (await get(client, "/page/node?node=worker-2"))["machine"]
+    of_hot = await get(client, "/page/node?node=worker-2")
     order = {"pools": {}, "why": "hot"}
-    assert machine == {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": order}
+    machine = {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": order}
+    check(of_hot, machine=machine, bound=None)
     await get(client, "/page/node", 400)
     pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
-    ticks.facts.bound = lambda node: BoundOnNode(7, [pod]) if node == "a" else None
-    ticks.facts.above = {"a": [AboveRequest("shop/web-2", "cpu", 1.5)], "b": []}
+    ticks.bound = lambda node: BoundOnNode(7, [pod]) if node == "worker-1" else None
     bound = {"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}
-    above = [{"pod": "shop/web-2", "resource": "cpu", "above": 1.5}]
-    check(await get(client, "/page/node?node=a"), bound={"total": 7, "pods": [bound]}, above=above)
-    check(await get(client, "/page/node?node=b"), **unknown | {"above": []})
-    check(await get(client, "/page/node?node=c"), **unknown)
-
-
-async def test_prometheus_is_asked_for_ten_minutes_after_the_page_was(client, ticks, clock) -> None:
-    await get(client, "/page/data", 503)
-    assert ticks.facts.is_looked_at
-    clock.now += LOOKED_AT
-    ticks.publish(example())
-    await get(client, "/nodes")
-    assert not ticks.facts.is_looked_at
-    await get(client, "/page/node?node=worker-1")  # by `dynsched why` alone
-    assert ticks.facts.is_looked_at
+    check(await get(client, "/page/node?node=worker-1"), bound={"total": 7, "pods": [bound]})
+    check(await get(client, "/page/node?node=gone"), bound=None, machine=None, clears=[])
 
 
 async def test_the_root_is_the_page_and_its_files_are_not_sent_again(client) -> None:

@@ -57,7 +57,7 @@
 export const [MARKED, INELIGIBLE, CONFLICT] = [1, 2, 4];
 
 /** What was decided of a node, by the letters of the server. @type {Record<string, string>} */
-export const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
+const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
 /** Whether it is hot, and has cooled perhaps. @param {Pick<Node, "state">} node */
 export const isHot = ({ state }) => state === "hot" || state === "held";
 
