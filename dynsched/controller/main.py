@@ -11,8 +11,6 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-
 from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
@@ -35,7 +33,6 @@ from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 from dynsched.util.stopping import until_done
-from dynsched.web.metrics import Metrics
 from dynsched.web.ticks import TickStore
 
 logger = logging.getLogger(__name__)
@@ -79,7 +76,6 @@ async def _serve(settings: Settings) -> None:
             interval=settings.interval,
             source=settings.prometheus.url,
             synced=lambda: cluster.synced,
-            metrics=Metrics(CollectorRegistry()),
             node_series=settings.node_metrics,
             leader=lambda: leadership.leader,
             bound=pods.bound,

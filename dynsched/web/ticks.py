@@ -39,13 +39,13 @@ class TickStore:
     interval: float
     source: str
     synced: Callable[[], bool]
-    metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = lambda: None
     graphs: str | None = None
     cluster: str | None = None
     rules_error: Callable[[], str | None] = lambda: None
     """Why no rules are in force, so that there are no ticks; None while there are rules."""
+    metrics: Metrics = field(default_factory=Metrics, init=False)
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
     """The pods that were just bound to a node; None where pods are not watched."""
     changes: Changes = field(default_factory=Changes, init=False)
@@ -108,7 +108,7 @@ class TickStore:
         """Show the order in all answers, and in `/metrics` where it is written."""
         self.order = status
         if with_metrics:
-            self.metrics.registry.register(status)
+            self.metrics.order = status
 
     async def encoded_page(self, tick: Tick) -> bytes:
         """Made once for all pages that are open."""
