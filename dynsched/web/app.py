@@ -1,8 +1,8 @@
-"""The HTTP API, answered from the last tick: docs/http.md."""
+"""What can be read over HTTP, answered from the last tick: docs/http.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -12,23 +12,19 @@ from aiohttp.typedefs import Middleware
 from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
 from dynsched.features.order.status import order_answer
-from dynsched.util.logs import quiet_logger
-from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY, add_extender
+from dynsched.web.extender import MAX_BODY, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.page import File, read_files
 from dynsched.web.page.data import node_on_page
-from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused
+from dynsched.web.responses import JSON, Handler, as_json, new_application, refused
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
-from dynsched.web.webhook import MAX_REVIEW, WEBHOOK, add_webhook
 
 if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
 
-_logger = quiet_logger(__name__)
 _TICKS: Final = web.AppKey("ticks", TickStore)
-_PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
 MAX_CHANGES: Final = 200
 
@@ -40,7 +36,7 @@ def make_app(
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
     """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
-    app = _application(ENDPOINTS, guards)
+    app = new_application(ENDPOINTS, MAX_BODY, guards)
     app[_TICKS] = ticks
     app[_FILES] = read_files()
     for path, handler in ENDPOINTS.items():
@@ -48,34 +44,6 @@ def make_app(
     app.router.add_get("/page/{file}", _page_file)
     if extender is not None:
         add_extender(app, extender, ticks.metrics.extender_asked)
-    return app
-
-
-def make_extender_app(
-    ticks: TickStore,
-    extender: Callable[[], Extender | None],
-    *,
-    guards: Sequence[Middleware] = (),
-) -> web.Application:
-    """The extender's endpoints alone."""
-    app = _application(EXTENDER_ENDPOINTS, guards)
-    add_extender(app, extender, ticks.metrics.extender_asked)
-    return app
-
-
-def make_webhook_app(ticks: TickStore) -> web.Application:
-    """The admission webhook alone."""
-    app = _application([WEBHOOK], (), MAX_REVIEW)
-    add_webhook(app, ticks)
-    return app
-
-
-def _application(
-    paths: Collection[str], guards: Sequence[Middleware], max_body: int = MAX_BODY
-) -> web.Application:
-    app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=max_body)
-    app[_PATHS] = paths
-    app.on_response_prepare.append(add_headers)
     return app
 
 
@@ -192,34 +160,6 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/healthz": _healthz,
     "/readyz": _readyz,
 }
-
-
-@web.middleware
-async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A bug is logged, and the server continues."""
-    try:
-        return await handler(request)
-    except web.HTTPException as refusal:
-        return _refused(request, refusal)
-    except ConnectionError:
-        raise  # the caller went away
-    except Exception:
-        _logger.exception("%s %s failed", request.method, request.path)
-        return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")
-
-
-def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
-    if isinstance(refusal, web.HTTPNotFound):
-        body = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
-        return as_json(body, refusal.status)
-    if isinstance(refusal, web.HTTPMethodNotAllowed):
-        allowed = ", ".join(sorted(refusal.allowed_methods))
-        response = refused(
-            refusal.status, f"{request.method} is not for {request.path}; use {allowed}"
-        )
-        response.headers[hdrs.ALLOW] = allowed
-        return response
-    return refused(refusal.status, refusal.text or refusal.reason)
 
 
 def _tick(request: web.Request) -> Tick:
