@@ -29,8 +29,8 @@ from store_support import make_store
 from dynsched.core.nodes import Node
 from dynsched.core.tick import Tick
 from dynsched.web.app import make_app
-from dynsched.web.page.changes import Changes
 from dynsched.web.page.data import encoded_page
+from dynsched.web.page.past import Changes
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession

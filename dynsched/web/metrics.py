@@ -28,7 +28,7 @@ from dynsched.core.percent import load_percent
 from dynsched.core.samples import Quality
 from dynsched.core.tick import RuleHealth, Tick
 from dynsched.features.order.status import OrderStatus
-from dynsched.web.placements import PlacedOn
+from dynsched.web.page.past import PlacedOn
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """The one text format that every Prometheus reads."""

@@ -17,9 +17,8 @@ from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
 from dynsched.web.nodes import nodes_answer
-from dynsched.web.page.changes import Changes
 from dynsched.web.page.data import About, encoded_page
-from dynsched.web.placements import Placements
+from dynsched.web.page.past import Changes, Placements
 
 _T = TypeVar("_T")
 

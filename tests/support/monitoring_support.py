@@ -15,7 +15,7 @@ from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import LastOrder, OrderStatus
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
-from dynsched.web.placements import PlacedOn
+from dynsched.web.page.past import PlacedOn
 
 FOLDER: Final = COMPONENTS / "monitoring"
 DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())
