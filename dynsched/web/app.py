@@ -71,11 +71,13 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
 
 async def _node(request: web.Request) -> web.Response:
     name = request.match_info["name"]
-    detail = node_detail(_tick(request), name)
-    if detail is None:
-        where = "/nodes and `dynsched nodes` list them"
-        return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {where}")
-    return as_json(detail)
+    found = node_detail(_tick(request), name)
+    return _no_node(name) if found is None else as_json(found)
+
+
+def _no_node(name: str) -> web.Response:
+    where = "/nodes and `dynsched nodes` list them"
+    return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {where}")
 
 
 async def _rules(request: web.Request) -> web.Response:
@@ -139,12 +141,12 @@ async def _page_data(request: web.Request) -> web.Response:
 
 
 async def _page_node(request: web.Request) -> web.Response:
-    ticks, node = request.app[_TICKS], request.query.get("node")
-    if node is None:
-        raise web.HTTPBadRequest(text="name the node, as ?node=a")
-    found = node_on_page(_tick(request), node, ticks.order.order)
-    changes = ticks.changes.of_node(node, MAX_CHANGES)
-    return as_json({"changes": changes, "bound": ticks.bound(node), **found}, hook=coded)
+    ticks, name = request.app[_TICKS], request.match_info["name"]
+    found = node_on_page(_tick(request), name, ticks.order.order)
+    if found is None:
+        return _no_node(name)
+    changes = ticks.changes.of_node(name, MAX_CHANGES)
+    return as_json({**found, "bound": ticks.bound(name), "changes": changes}, hook=coded)
 
 
 ENDPOINTS: Final[Mapping[str, Handler]] = {
@@ -156,7 +158,7 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/order": _order,
     "/metrics": _metrics,
     "/page/data": _page_data,
-    "/page/node": _page_node,
+    "/page/nodes/{name}": _page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,
 }

@@ -1,5 +1,5 @@
 """Tick -> the JSON of `/nodes` and `/nodes/NAME`. Pure. Times are RFC 3339 in UTC, ages seconds
-as of the tick. msgspec writes NaN and infinity as null.
+as of the tick.
 """
 
 from __future__ import annotations

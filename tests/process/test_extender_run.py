@@ -57,7 +57,7 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
             await create(cluster, pod(name.rpartition("/")[2], "a", cpu="100m"))
 
         async def counted() -> bool:
-            bound = json.loads((await operator.get("/page/node?node=a"))[1])["bound"]
+            bound = json.loads((await operator.get("/page/nodes/a"))[1])["bound"]
             shown = {each["pod"]: each["cpu"] for each in bound["pods"]}
             return shown.items() >= burst.items() and (await scores())["b"] > 7
 

@@ -4,7 +4,6 @@ third of the bytes of one object each. Times are Unix seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,8 +21,9 @@ from dynsched.features.order.ranks import Order
 from dynsched.features.order.status import place_of
 from dynsched.rules.rule_set import Rule
 from dynsched.web.node_series import counting_alerts
+from dynsched.web.nodes import node_detail
 from dynsched.web.status import rules_answer
-from dynsched.web.why import note_of, what_clears
+from dynsched.web.why import note_of
 
 MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
 """The bits of a node in the column ``flags``."""
@@ -72,21 +72,19 @@ def encoded_page(tick: Tick, about: About) -> bytes:
     )
 
 
-def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any]:
-    """What the page shows of a node in addition to its rules; None for what is not known."""
-    entry = tick.evaluation.table.entries.get(name)
-    if entry is None:
-        return {"clears": [], "machine": None}
-    node = entry.node
+def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any] | None:
+    """As `node_detail`, with the machine and its place in the order."""
+    detail = node_detail(tick, name)
+    if detail is None:
+        return None
+    node = tick.evaluation.table.nodes[name]
     return {
-        "clears": what_clears(tick.rule_set, tick.evaluation.pressures[name].alerts, tick.taken_at),
-        "machine": {
-            "zone": node.labels.get("topology.kubernetes.io/zone"),
-            "type": node.labels.get("node.kubernetes.io/instance-type"),
-            "cpu": node.allocatable.get("cpu"),
-            "memory": node.allocatable.get("memory"),
-            "order": order and place_of(tick, order, name),
-        },
+        **detail,
+        "zone": node.labels.get("topology.kubernetes.io/zone"),
+        "type": node.labels.get("node.kubernetes.io/instance-type"),
+        "cpu": node.allocatable.get("cpu"),
+        "memory": node.allocatable.get("memory"),
+        "order": order and place_of(tick, order, name),
     }
 
 
@@ -128,7 +126,7 @@ def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
     unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
     return {
-        "value": [value and _four_digits(value) for value in values],
+        "value": [value and float(f"{value:.4g}") for value in values],
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
         "since": _sparse(active),
@@ -143,11 +141,6 @@ def _state(alert: Alert | None) -> str:
     if alert is None:
         return "-"
     return "h" if alert.keep_firing_since is not None else alert.state[0]
-
-
-def _four_digits(value: float) -> float | None:
-    """None for what is no number."""
-    return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
 def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:

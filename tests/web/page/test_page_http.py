@@ -133,7 +133,7 @@ async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, t
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     for at, cpu in ((0, 10.0), (60, 95.0), (120, 95.0)):
         ticks.publish(scene.tick(NOON + at, node_cpu={"a": cpu}, node_mem_usage={"a": 1.0}))
-    found = await get(client, "/page/node?node=a")
+    found = await get(client, "/page/nodes/a")
     firing, mark, pending = found["changes"]
     check(firing, kind="firing", at=NOON + 120, rule="node-cpu", value=95.0)
     check(mark, kind="mark", at=NOON + 120, why=["fires", "node-cpu", "95", "> 80"])
@@ -142,18 +142,16 @@ async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, t
 
 
 async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, ticks) -> None:
-    await get(client, "/page/node?node=worker-2", 503)
+    await get(client, "/page/nodes/worker-2", 503)
     publish_ordered(ticks)
-    of_hot = await get(client, "/page/node?node=worker-2")
+    machine = dict.fromkeys(("zone", "type", "cpu", "memory"))
     order = {"pools": {}, "why": "hot"}
-    machine = {**dict.fromkeys(("zone", "type", "cpu", "memory")), "order": order}
-    check(of_hot, machine=machine, bound=None)
-    await get(client, "/page/node", 400)
+    check(await get(client, "/page/nodes/worker-2"), **machine, order=order, bound=None)
     pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
     ticks.bound = lambda node: BoundOnNode(7, [pod]) if node == "worker-1" else None
     bound = {"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}
-    check(await get(client, "/page/node?node=worker-1"), bound={"total": 7, "pods": [bound]})
-    check(await get(client, "/page/node?node=gone"), bound=None, machine=None, clears=[])
+    check(await get(client, "/page/nodes/worker-1"), bound={"total": 7, "pods": [bound]})
+    await get(client, "/page/nodes/gone", 404)
 
 
 async def test_the_root_is_the_page_and_its_files_are_not_sent_again(client) -> None:

@@ -38,21 +38,14 @@ export async function rulesError() {
 /** Where a node is in the order: by pool its rank by load, of how many, and the weight of its level; or `why` it is in none.
  * @typedef {{pools: Record<string, {rank: number, of: number, weight: number}>, why: string | null}} Place */
 
-/** Null in place of a list or of the machine: that is not known. `changes`: the latest first.
- * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
- *   changes: Change[], clears: import("./i18n.js").Reason[],
- *   machine: {zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null} | null}} About */
+/** As of `/nodes/NAME`, and more: null is what is not known; `changes`: the latest first.
+ * @typedef {{rules: any[], clears: import("./i18n.js").Reason[], changes: Change[],
+ *   bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
+ *   zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null}} About */
 
-/** What is known of a node. @param {string} name @returns {Promise<About>} */
+/** What is known of a node; null where there is no such node. @param {string} name @returns {Promise<About | null>} */
 export async function aboutNode(name) {
-  const answer = await ask(`page/node?node=${encodeURIComponent(name)}`);
-  if (!answer.ok) throw new Error(`${answer.status}`);
-  return answer.json();
-}
-
-/** As of `/nodes/NAME`; null where there is no such node. @param {string} name @returns {Promise<any>} */
-export async function nodeOf(name) {
-  const answer = await ask(`nodes/${encodeURIComponent(name)}`);
+  const answer = await ask(`page/nodes/${encodeURIComponent(name)}`);
   if (answer.status === 404) return null;
   if (!answer.ok) throw new Error(`${answer.status}`);
   return answer.json();

@@ -1,7 +1,7 @@
 // One node, beside the others: why it is as it is and until when, its values, the pods that were just bound, what changed.
 
 import { changeList } from "./changes.js";
-import { aboutNode, nodeOf } from "./data.js";
+import { aboutNode } from "./data.js";
 import { Bar, get, make } from "./draw.js";
 import { amount, counted, number, said, span, t, valueOf } from "./i18n.js";
 import { MARKED, beyond, sinceOf } from "./model.js";
@@ -43,7 +43,7 @@ export class Detail {
   async update(model, now) {
     const name = this.name;
     if (!name) return;
-    const [answer, about] = await Promise.all([nodeOf(name), aboutNode(name)]);
+    const known = await aboutNode(name);
     if (this.name !== name) return; // another one was opened meanwhile
     const node = model.nodes.find((each) => each.name === name);
     const [scrolled, isSame] = [this.box.scrollTop, this.box.dataset.node === name];
@@ -54,7 +54,7 @@ export class Detail {
     }
     this.box.dataset.node = name;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.key;
-    const shown = node && answer ? this.about(node, answer, about, model, now) : [make("p", { text: t("gone", name) })];
+    const shown = node && known ? this.about(node, known, model, now) : [make("p", { text: t("gone", name) })];
     this.box.replaceChildren(this.title(name), ...shown);
     const key = isSame && focused ? focused : "title";
     if (!isSame || focused) /** @type {HTMLElement | null} */ (this.box.querySelector(`[data-key="${key}"]`))?.focus({ preventScroll: true });
@@ -77,15 +77,12 @@ export class Detail {
       make("div", { class: "range" }, button("previous", () => this.step(-1)), button("next", () => this.step(1)), button("close", () => this.box.close())));
   }
 
-  /**
-   * @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known
-   * @param {import("./model.js").Model} model @param {number} now
-   */
-  about(node, answer, known, model, now) {
+  /** @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
+  about(node, known, model, now) {
     return [
-      make("p", { class: "why-so", text: whySo(node, answer, known, model, now) }),
+      make("p", { class: "why-so", text: whySo(node, known, model, now) }),
       ...(known.clears.length ? [make("p", { text: t("what_clears") }), make("ul", {}, ...known.clears.map((reason) => make("li", { text: said(reason) })))] : []),
-      facts(node, answer, known, model),
+      facts(node, known, model),
       this.values(node, model, now), ...this.bound(known.bound),
       make("h3", { text: t("changes") }),
       known.changes.length ? changeList(known.changes, model) : make("p", { text: t("no_changes") }),
@@ -127,10 +124,10 @@ export class Detail {
   }
 }
 
-/** In one line why the node is as it is. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
-function whySo(node, answer, known, model, now) {
+/** In one line why the node is as it is. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
+function whySo(node, known, model, now) {
   const rules = model.data.rules;
-  const causes = answer.rules.flatMap((/** @type {any} */ each) => {
+  const causes = known.rules.flatMap((/** @type {any} */ each) => {
     if (each.state !== "firing" || each.shadow) return [];
     const since = span(now - Date.parse(each.active_since ?? each.since) / 1000);
     const rule = rules.find(({ name }) => name === each.rule);
@@ -148,17 +145,17 @@ function whySo(node, answer, known, model, now) {
   return `${node.note ? describeMark(node) : t(node.state === "unknown" ? "s_unknown" : "nothing_fires")}${value}${t("stop")}`;
 }
 
-/** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model */
-function facts(node, answer, { machine }, model) {
+/** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model */
+function facts(node, known, model) {
   /** @type {[string, string | null | undefined][]} */
-  const lines = [[t("pool"), node.pool], [t("zone"), machine?.zone]];
-  const size = machine && [machine.type, machine.cpu && amount("cpu", machine.cpu), machine.memory && amount("memory", machine.memory)];
-  lines.push([t("size"), size?.filter(Boolean).join(", ")]);
+  const lines = [[t("pool"), node.pool], [t("zone"), known.zone]];
+  const size = [known.type, known.cpu && amount("cpu", known.cpu), known.memory && amount("memory", known.memory)];
+  lines.push([t("size"), size.filter(Boolean).join(", ")]);
   model.data.rules.forEach((rule) => {
-    const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected;
+    const expected = known.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected;
     if (expected && (expected.bound || expected.ended)) lines.push([t("expected", rule.name), t("expected_line", ...["load", "measured", "bound", "ended"].map((key) => expected[key].toFixed(1)))]);
   });
-  const { pools = {}, why = null } = machine?.order ?? {};
+  const { pools = {}, why = null } = known.order ?? {};
   for (const [pool, { rank, of, weight }] of Object.entries(pools)) lines.push([pool ? t("order_in", pool) : t("order"), t("place", counted(rank), counted(of), weight)]);
   if (why) lines.push([t("order"), t(`left_${why}`)]);
   return make("dl", { class: "about" }, ...lines.flatMap(([name, text]) => (text ? make("div", {}, make("dt", { text: name }), make("dd", { text })) : [])));
