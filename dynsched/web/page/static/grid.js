@@ -45,14 +45,11 @@ export class Grid {
       this.width = this.box.clientWidth;
       this.draw();
     }).observe(this.box);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
-  }
-
-  /** In other colours. */
-  repaint() {
-    this.colours = paint();
-    for (const pool of this.pools.values()) pool.drawn = [];
-    this.draw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.colours = paint();
+      for (const pool of this.pools.values()) pool.drawn = [];
+      this.draw();
+    });
   }
 
   /** @param {import("./model.js").Model} model @param {Node[]} found those that fit the filters @param {boolean} still whether cells stay where they are */
@@ -272,7 +269,7 @@ export class Grid {
 /** The colours as the style sheet has them now. @returns {Record<string, string>} */
 function paint() {
   const style = getComputedStyle(document.documentElement);
-  const dark = style.colorScheme === "dark" || (style.colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   // As they are written: light-dark(#rrggbb, #rrggbb).
   const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).match(/#\w+/g)?.[dark ? 1 : 0] ?? "#000000";
   return Object.fromEntries([...COLOURS, "ineligible", "text"].map((name) => [name, colour(name)]));

@@ -4,7 +4,7 @@ import { lastTick, rulesError } from "./data.js";
 import { Detail } from "./detail.js";
 import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
-import { language, remember, remembered, t } from "./i18n.js";
+import { language, rememberLanguage, t } from "./i18n.js";
 import { STATES, byName, decode, select } from "./model.js";
 import { changeList } from "./changes.js";
 import { order, placements } from "./effect.js";
@@ -12,7 +12,6 @@ import { banners, chips, facts, rules, sentence } from "./overview.js";
 import { holds, inPlace } from "./still.js";
 import { Table } from "./table.js";
 
-document.documentElement.dataset.theme = remembered("theme") ?? "";
 /** @type {import("./model.js").Model | null} */
 let model = null;
 
@@ -199,20 +198,12 @@ function translate() {
   for (const element of document.querySelectorAll("[data-placeholder]")) element.setAttribute("placeholder", t(/** @type {HTMLElement} */ (element).dataset.placeholder ?? ""));
 }
 
-/** Theme and language, as they were chosen. */
-function offerChoices() {
-  const theme = /** @type {HTMLSelectElement} */ (get("theme"));
-  choices("theme", t("theme_auto"), ["light", "dark"].map((name) => [name, t(`theme_${name}`)]), remembered("theme"));
-  theme.addEventListener("change", () => {
-    remember("theme", theme.value);
-    document.documentElement.dataset.theme = theme.value;
-    grid.repaint();
-  });
+function offerLanguages() {
   const tongue = /** @type {HTMLSelectElement} */ (get("language"));
   tongue.append(...[["en", "English"], ["zh-CN", "简体中文"]].map(([value, text]) => make("option", { value, text, lang: value })));
   tongue.value = language;
   tongue.addEventListener("change", () => {
-    remember("language", tongue.value);
+    rememberLanguage(tongue.value);
     write({ lang: null }); // it would go before the choice
     location.reload();
   });
@@ -260,7 +251,7 @@ function listen() {
 }
 
 translate();
-offerChoices();
+offerLanguages();
 listen();
 drawFilters();
 follow();

@@ -24,10 +24,6 @@ export const texts = {
   keys_hint: ["Keys: / finds, arrow keys move between nodes, Enter opens, n and p go to the next and the previous, Esc closes.", "按键：/ 查找，方向键在节点间移动，Enter 打开，n 和 p 打开下一个和上一个，Esc 关闭。"],
   more_answers: ["The same as JSON", "同样内容的 JSON"],
   language: ["Language", "语言"],
-  theme: ["Theme", "主题"],
-  theme_auto: ["as the system", "跟随系统"],
-  theme_light: ["light", "浅色"],
-  theme_dark: ["dark", "深色"],
   // Between parts of a sentence.
   semicolon: ["; ", "；"],
   colon: [": ", "："],
