@@ -21,9 +21,8 @@ from dynsched.features.order.ranks import Order
 from dynsched.features.order.status import place_of
 from dynsched.rules.rule_set import Rule
 from dynsched.web.node_series import counting_alerts
-from dynsched.web.nodes import node_detail
+from dynsched.web.nodes import node_detail, note_of
 from dynsched.web.status import rules_answer
-from dynsched.web.why import note_of
 
 MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
 """The bits of a node in the column ``flags``."""
