@@ -104,7 +104,7 @@ export function decode(data) {
   /** Those that a node is judged by. */
   const counts = data.rules.flatMap((rule, at) => (rule.shadow ? [] : [at]));
   const shared = sharedBy(name);
-  const rank = ranks(name);
+  const rank = new Map(byName(name).map((one, at) => [one, at]));
   const nodes = name.map((text, index) => {
     let [excess, worst, isCurrent] = [-Infinity, -1, false];
     for (const at of counts) {
@@ -124,7 +124,7 @@ export function decode(data) {
       index,
       name: text,
       short: text.slice(shared[0].length, text.length - shared[1].length),
-      rank: rank[index],
+      rank: rank.get(text) ?? 0,
       pool: data.pools[pool[index]],
       flags: flags[index],
       worst,
@@ -159,18 +159,6 @@ export function byName(names) {
   const keys = new Map(names.map((name) => [name, sortable(name)]));
   const key = (/** @type {string} */ name) => keys.get(name) ?? "";
   return [...names].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
-}
-
-/** Of the names that came last: most often the next are the same. @type {{names: string, ranks: number[]}} */
-let known = { names: "", ranks: [] };
-
-/** The place of each name among all. @param {string[]} names */
-function ranks(names) {
-  const text = names.join();
-  if (known.names === text) return known.ranks;
-  const places = new Map(byName(names).map((name, rank) => [name, rank]));
-  known = { names: text, ranks: names.map((name) => places.get(name) ?? 0) };
-  return known.ranks;
 }
 
 /** What all of these names begin and end with: a domain, and words up to a dash; each told once. @param {string[]} names sorted @returns {[string, string]} */
@@ -239,30 +227,9 @@ export function select(model, view) {
   );
 }
 
-/** Of how many times as many nodes the first ones are picked out instead of sorting all. */
-const PICKED = 8;
-
 /** The first ones of `nodes` as they are to be shown. @param {Model} model @param {View} view @param {Node[]} nodes @param {number} most */
 export function leading(model, view, nodes, most) {
-  const order = ordering(model, view);
-  if (nodes.length <= PICKED * most) return [...nodes].sort(order).slice(0, most);
-  // Of 5,000 nodes 50 are shown: a node is compared with the last of those, and mostly that is all.
-  /** @type {Node[]} */
-  const kept = [];
-  for (const node of nodes) {
-    if (kept.length === most) {
-      if (order(node, kept[most - 1]) >= 0) continue;
-      kept.pop();
-    }
-    let [low, high] = [0, kept.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (order(node, kept[middle]) < 0) high = middle;
-      else low = middle + 1;
-    }
-    kept.splice(low, 0, node);
-  }
-  return kept;
+  return [...nodes].sort(ordering(model, view)).slice(0, most);
 }
 
 /** Which of two nodes comes first; equal ones by name. @param {Model} model @param {View} view */

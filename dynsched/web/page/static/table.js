@@ -4,7 +4,7 @@ import { get, make, say } from "./draw.js";
 import { counted, number, t } from "./i18n.js";
 import { leading } from "./model.js";
 import { Row } from "./row.js";
-import { asShown, moved } from "./still.js";
+import { asShown } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -47,10 +47,7 @@ export class Table {
     const shown = this.visible.map((node) => node.name);
     // Also one that no longer fits the filters keeps its row: those below it would move.
     this.visible = still && shown.length > 0 ? asShown(sorted, shown, new Map(model.nodes.map((node) => [node.name, node]))) : sorted;
-    const others = moved(sorted, this.visible);
-    const again = get("sort-again");
-    again.hidden = others === 0;
-    if (others > 0) say(again, t("sort_again", counted(others)));
+    get("sort-again").hidden = this.visible.every((node, at) => node === sorted[at]);
     const all = model.nodes.length;
     say(get("count"), found.length === all ? t("count_all", counted(all)) : t("count", counted(found.length), counted(all)));
     const more = get("more");

@@ -95,7 +95,7 @@ export const texts = {
   more: ["show {0} more", "再显示 {0} 个"],
   no_nodes: ["No node fits the filters.", "没有符合筛选条件的节点。"],
   sort_by: ["sort by {0}", "按{0}排序"],
-  sort_again: ["{0} {0|row|rows} moved: sort again", "{0} 行位置已变：重新排序"],
+  sort_again: ["rows would move: sort again", "行位置已变：重新排序"],
   shared: ["all are {0}", "均为 {0}"],
   grid_label: ["{0}: {1}. The table below has each node.", "{0}：{1}。下表列出每个节点。"],
   // The mark in a few words, by the kind of a note.
