@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -55,9 +54,6 @@ class TickStore:
     order: OrderStatus = field(default_factory=OrderStatus, init=False)
     """Empty while the rules want no order."""
     _published_at: float = field(default=0.0, init=False)
-    _published: int = field(default=0, init=False)
-    # Another process counts from 1 as well: its bytes must not pass for this one's.
-    _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
     _made: dict[str, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """Answers from the last tick: each is made at the first request, once for all callers."""
 
@@ -73,15 +69,9 @@ class TickStore:
             self.metrics.placed(self.placements.count(placed, before.evaluation, tick.taken_at))
         self.tick = tick
         self._published_at = self.clock()
-        self._published += 1
         self._made = {}
         self.metrics.observe(tick)
         self.changes.observe(tick)
-
-    @property
-    def etag(self) -> str:
-        """The ETag of everything that is answered from the last tick alone, with quotes."""
-        return f'"{self._process}-{self._published}"'
 
     def why_unhealthy(self) -> str | None:
         """Why `/status` is not ok, in one line; None when it is."""
