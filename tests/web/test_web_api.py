@@ -197,7 +197,7 @@ async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(cli
     ]
     check(await get(client, "/rules"), mark={"label": None, "taint": None})
     shown = await get(client, "/page/data")
-    assert (shown["mark"], [note[2] for note in shown["nodes"]["notes"]]) == (
+    assert (shown["mark"], [why for _, why in shown["nodes"]["notes"].values()]) == (
         "",
         [["mark_none"], ["left"]],
     )

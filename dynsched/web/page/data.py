@@ -37,8 +37,8 @@ def encoded_page(tick: Tick, about: About) -> bytes:
     names = sorted(evaluation.table.entries)
     entries = [evaluation.table.entries[name] for name in names]
     pools: dict[str, int] = {}
-    since = [(n, evaluation.pressures[name].since) for n, name in enumerate(names)]
-    notes = [(n, note_of(tick, name)) for n, name in enumerate(names)]
+    since = {n: evaluation.pressures[name].since for n, name in enumerate(names)}
+    notes = {n: note_of(tick, name) for n, name in enumerate(names)}
     return msgspec.json.encode(
         {
             "version": __version__,
@@ -61,8 +61,8 @@ def encoded_page(tick: Tick, about: About) -> bytes:
                 "pool": [pools.setdefault(each.group.pool, len(pools)) for each in entries],
                 "flags": [_flags(each.mark) for each in entries],
                 "state": "".join(_node_state(evaluation, name) for name in names),
-                "since": _sparse([(n, at) for n, at in since if at is not None]),
-                "notes": [(n, *note) for n, note in notes if note is not None],
+                "since": {n: int(at) for n, at in since.items() if at is not None},
+                "notes": {n: note for n, note in notes.items() if note is not None},
             },
             "pools": list(pools),
             "columns": [_column(tick, rule, names) for rule in rule_set.rules],
@@ -117,19 +117,19 @@ def _node_state(evaluation: Evaluation, name: str) -> str:
 
 def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
-    current) are sparse: indices of nodes, and their values.
+    current) are by the index of a node, for those that have it.
     """
     alerts = [tick.evaluation.alerts[name].get(rule.name) for name in names]
     values = [None if alert is None else alert.compared for alert in alerts]
     known = [(n, alert) for n, alert in enumerate(alerts) if alert is not None]
-    active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
-    unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
+    active = {n: int(a.since) for n, a in known if a.state is not AlertState.INACTIVE}
+    unknown = {n: int(a.known_at) for n, a in known if a.quality is not Quality.OK}
     return {
         "value": [value and float(f"{value:.4g}") for value in values],
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
-        "since": _sparse(active),
-        "known": _sparse(unknown),
+        "since": active,
+        "known": unknown,
     }
 
 
@@ -140,7 +140,3 @@ def _state(alert: Alert | None) -> str:
     if alert is None:
         return "-"
     return "h" if alert.keep_firing_since is not None else alert.state[0]
-
-
-def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:
-    return [n for n, _ in times], [int(at) for _, at in times]

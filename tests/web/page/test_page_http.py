@@ -38,26 +38,26 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     publish_ordered(ticks)
     shown = await get(client, "/page/data")
     check(shown, dry_run=False, capped=[""], max_marked="2", pools=[""], unseen_since=None)
-    minutes = [NOON + 60, NOON + 60, NOON + 60, NOON + 90]
+    since = {"2": NOON + 60, "3": NOON + 60, "4": NOON + 60, "5": NOON + 90}
     assert shown["nodes"] == {
         "name": ["control-plane-1", *(f"worker-{number}" for number in range(1, 8))],
         "pool": [0] * 8,
         "flags": [2, 0, 1, 1, 4, 0, 0, 0],
         "state": "cchkhhpc",
-        "since": [[2, 3, 4, 5], minutes],
-        "notes": [
-            [0, "ineligible", ["control_plane", "node-role.kubernetes.io/control-plane"]],
-            [4, "conflict", ["conflict", "label status=maintenance"]],
-            [5, "withheld", ["max_marked", "2"]],
-        ],
+        "since": since,
+        "notes": {
+            "0": ["ineligible", ["control_plane", "node-role.kubernetes.io/control-plane"]],
+            "4": ["conflict", ["conflict", "label status=maintenance"]],
+            "5": ["withheld", ["max_marked", "2"]],
+        },
     }
     cpu, memory = shown["columns"]
     assert cpu == {
         "value": [31.5, 31.5, 91.25, 66.0, 90.0, 83.5, 81.0, 31.5],
         "state": "iifhffpi",
         "quality": "ooooooom",
-        "since": [[2, 3, 4, 5, 6], [*minutes, NOON + 120]],
-        "known": [[7], [NOON + 86]],
+        "since": since | {"6": NOON + 120},
+        "known": {"7": NOON + 86},
     }
     check(memory, value=[42.0] * 8, state="i" * 8, quality="o" * 8)
     of_cpu, _ = shown["rules"]

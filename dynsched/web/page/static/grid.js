@@ -96,8 +96,7 @@ export class Grid {
 
   /** Frame the cells of nodes that became hot since the last update, until something else is drawn. @param {import("./model.js").Model} model */
   pointAtHot({ data, nodes }) {
-    const [indices, since] = data.nodes.since;
-    const found = new Set(indices.filter((_, at) => since[at] > this.seenAt).map((index) => nodes[index]).filter((node) => node.state === "hot"));
+    const found = new Set(nodes.filter((node) => node.state === "hot" && data.nodes.since[node.index] > this.seenAt));
     this.seenAt = data.taken_at;
     if (found.size === 0 || found.size > POINTED_AT || this.width === 0) return;
     /** @type {Element[]} */

@@ -3,7 +3,7 @@
 
 import { Attribute, Bar, CutLabel, Label, NameLink, make } from "./draw.js";
 import { said, span, t, valueOf } from "./i18n.js";
-import { MARKED, beyond, colourOf, fullScale, isHot, ofNode, sinceOf } from "./model.js";
+import { MARKED, beyond, colourOf, fullScale, isHot, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -80,7 +80,7 @@ export class Row {
 
 /** @param {import("./model.js").Column} column @param {number} index of the node @param {number} now @returns {Reading} */
 export function readingOf({ value, quality, state, known }, index, now) {
-  const at = quality[index] === "o" ? undefined : ofNode(known, index);
+  const at = quality[index] === "o" ? undefined : known[index];
   return { value: value[index], quality: quality[index], state: state[index], age: at === undefined ? "" : span(now - at) };
 }
 
