@@ -36,7 +36,7 @@ def encoded_page(tick: Tick, about: About) -> bytes:
     evaluation, rule_set = tick.evaluation, tick.rule_set
     names = sorted(evaluation.table.entries)
     entries = [evaluation.table.entries[name] for name in names]
-    pools: dict[str, int] = {}
+    pools = [each.group.pool for each in entries]
     since = {n: evaluation.pressures[name].since for n, name in enumerate(names)}
     notes = {n: note_of(tick, name) for n, name in enumerate(names)}
     return msgspec.json.encode(
@@ -58,13 +58,13 @@ def encoded_page(tick: Tick, about: About) -> bytes:
             "has_order": rule_set.order is not None,
             "nodes": {
                 "name": names,
-                "pool": [pools.setdefault(each.group.pool, len(pools)) for each in entries],
+                "pool": pools,
                 "flags": [_flags(each.mark) for each in entries],
                 "state": "".join(_node_state(evaluation, name) for name in names),
                 "since": {n: int(at) for n, at in since.items() if at is not None},
                 "notes": {n: note for n, note in notes.items() if note is not None},
             },
-            "pools": list(pools),
+            "pools": sorted(set(pools)),
             "columns": [_column(tick, rule, names) for rule in rule_set.rules],
         },
         enc_hook=coded,

@@ -41,7 +41,7 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     since = {"2": NOON + 60, "3": NOON + 60, "4": NOON + 60, "5": NOON + 90}
     assert shown["nodes"] == {
         "name": ["control-plane-1", *(f"worker-{number}" for number in range(1, 8))],
-        "pool": [0] * 8,
+        "pool": [""] * 8,
         "flags": [2, 0, 1, 1, 4, 0, 0, 0],
         "state": "cchkhhpc",
         "since": since,

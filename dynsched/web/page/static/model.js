@@ -21,7 +21,7 @@
  *   error: string | null, leader: string | null, taken_at: number, leading: boolean, dry_run: boolean,
  *   rules_error: string | null, capped: string[], failures: number, disputes: number, unseen_since: number | null,
  *   mark: string, max_marked: string, rules: Rule[], has_order: boolean, order: Order | null,
- *   order_error: string | null, nodes: {name: string[], pool: number[], flags: number[], state: string, since: Record<number, number>,
+ *   order_error: string | null, nodes: {name: string[], pool: string[], flags: number[], state: string, since: Record<number, number>,
  *   notes: Record<number, [string, Reason]>}, pools: string[], columns: Column[], changes: import("./data.js").Change[],
  *   placements: Placements | null}} Payload */
 
@@ -124,7 +124,7 @@ export function decode(data) {
       name: text,
       short: text.slice(shared[0].length, text.length - shared[1].length),
       rank: rank.get(text) ?? 0,
-      pool: data.pools[pool[index]],
+      pool: pool[index],
       flags: flags[index],
       worst,
       value: data.columns[worst]?.value[index] ?? null,
