@@ -43,9 +43,9 @@ class TickStore:
     cluster: str | None = None
     rules_error: Callable[[], str | None] = lambda: None
     """Why no rules are in force, so that there are no ticks; None while there are rules."""
-    metrics: Metrics = field(default_factory=Metrics, init=False)
     bound: Callable[[str], BoundOnNode | None] = lambda _: None
     """The pods that were just bound to a node; None where pods are not watched."""
+    metrics: Metrics = field(default_factory=Metrics, init=False)
     changes: Changes = field(default_factory=Changes, init=False)
     placements: Placements | None = field(default=None, init=False)
     """None while pods are not watched."""
