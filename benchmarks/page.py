@@ -30,7 +30,7 @@ from dynsched.core.nodes import Node
 from dynsched.core.tick import Tick
 from dynsched.web.app import make_app
 from dynsched.web.page.data import encoded_page
-from dynsched.web.page.history import Changes, History
+from dynsched.web.page.past import Changes
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -81,7 +81,7 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 async def the_process(ticks: list[Tick]) -> list[Row]:
     store = make_store(time.monotonic)
-    history, changes = History(2.0), Changes()
+    changes = Changes()
     remember, encode, first, again, unchanged = [], [], [], [], []
     size = 0
     async with (
@@ -96,9 +96,7 @@ async def the_process(ticks: list[Tick]) -> list[Row]:
             return (time.perf_counter() - began) * 1000, len(body), answer.headers["ETag"]
 
         for tick in ticks:
-            remember.append(
-                cpu_ms(lambda tick=tick: (history.observe(tick), changes.observe(tick)))
-            )
+            remember.append(cpu_ms(lambda tick=tick: changes.observe(tick)))
             encode.append(cpu_ms(lambda tick=tick: encoded_page(tick, ABOUT)))
             store.publish(tick)
             took, size, etag = await ask()
@@ -106,7 +104,7 @@ async def the_process(ticks: list[Tick]) -> list[Row]:
             again += [(await ask())[0] for _ in range(5)]
             unchanged.append((await ask(**{"If-None-Match": etag}))[0])
     return [
-        ("CPU to take a tick into the history", ms(remember)),
+        ("CPU to find what changed in a tick", ms(remember)),
         ("CPU to encode a tick", ms(encode)),
         ("page/data, the first request after a tick", ms(first[1:])),
         ("page/data, each further request", ms(again)),

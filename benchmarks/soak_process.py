@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
 from soak_prometheus import INTERVAL, Source
 from soak_world import IDENTITY, LEASE, World
 
@@ -24,7 +23,6 @@ from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
-from dynsched.web.metrics import Metrics
 from dynsched.web.ticks import TickStore
 
 
@@ -68,7 +66,6 @@ class Process:
             interval=INTERVAL,
             source=url,
             synced=lambda: self.cluster.synced,
-            metrics=Metrics(CollectorRegistry()),
         )
         evaluator = Evaluator(
             self._rules,

@@ -50,8 +50,7 @@ async def take(folder: Path, seconds: float) -> None:
             both = await browser.new_page(viewport={"width": 1200, "height": 760})
             await both.goto(f"{found[1].decode()}/")
             url = await both.eval_on_selector("a", "link => link.href")
-            await (await browser.new_page()).goto(url)  # Prometheus is asked once somebody looks
-            await asyncio.sleep(seconds)  # until the curves are long enough to be looked at
+            await asyncio.sleep(seconds)  # until there is something to see
             await both.screenshot(path=folder / "demo.png")
             for name, options in SHOTS.items():
                 await shot(browser, url, folder / f"{name}.png", options)
@@ -66,21 +65,18 @@ async def take(folder: Path, seconds: float) -> None:
 async def shot(
     browser: Browser, url: str, path: Path, options: dict[str, Any], *, detail: bool = False
 ) -> None:
-    """One picture, as soon as a node is hot and the curves are drawn."""
+    """One picture, as soon as a node is hot."""
     settings = {"viewport": {"width": 1280, "height": 860}, "locale": "en-US", **options}
     context = await browser.new_context(**settings)
     page = await context.new_page()
     page.set_default_timeout(WAIT_MS)
     await page.goto(url)
-    await page.wait_for_function(
-        "() => document.querySelectorAll('#nodes .at').length > 9"
-        " && document.querySelector('#sentence.hot') !== null"
-    )
+    await page.wait_for_function("() => document.querySelector('#sentence.hot') !== null")
     # A page that was just opened lets rows stay for a while: the worst are to come first.
     await page.evaluate("document.querySelector('#sort-again').click()")
     if detail:
         await page.click("#nodes tr.marked a")
-        await page.wait_for_selector("dialog .chart")
+        await page.wait_for_selector("dialog tbody")
     await page.screenshot(path=path)
     await context.close()
 

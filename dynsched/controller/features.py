@@ -21,8 +21,6 @@ from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.leader import Elector, NoElection
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
-from dynsched.rules.rule_set import RuleSet
-from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.latest import Latest
 from dynsched.util.stopping import wait_for
 from dynsched.web.ticks import TickStore
@@ -88,7 +86,9 @@ class Features:
 
     async def keep_order(self) -> None:
         """Compute the order of each tick, and put it in force unless this is a dry run."""
-        await self._until_wanted(lambda rules: rules.order is not None)
+        file = self.rules_file
+        wants_order = lambda: file.rule_set is not None and file.rule_set.order is not None  # noqa: E731
+        await wait_for(self.stop, wants_order, _POLL)
         if self.stop.is_set():
             return
         from dynsched.features.order.resource import NodeOrder
@@ -107,24 +107,6 @@ class Features:
             api, writer = self.clients.open(partial(KubeApi, in_flight=1)), self.leadership.writer
             kept, leads = NodeOrder(api, self.namespace, writer), writer.may_write
         await NodeOrderWriter(kept, status, leads, settings.interval).run(self.stop, self.ticks)
-
-    async def query_for_page(self, source: PrometheusSource) -> None:
-        """The page's own queries, once somebody looks at it."""
-        # How large an answer may be depends on the number of nodes, which is 0 until they are
-        # listed. What is refused before is queried again only after minutes.
-        facts, cluster = self.store.facts, self.cluster
-        await self._until_wanted(lambda _: facts.is_looked_at and cluster.synced)
-        if self.stop.is_set():
-            return
-        from dynsched.sources.page_queries import PageQueries
-
-        rule_set, nodes = (lambda: self.rules_file.in_force), self.cluster.nodes
-        await PageQueries(source, facts, rule_set, nodes).run(self.stop)
-
-    async def _until_wanted(self, is_wanted: Callable[[RuleSet], bool]) -> None:
-        file = self.rules_file
-        wants = lambda: file.rule_set is not None and is_wanted(file.rule_set)  # noqa: E731
-        await wait_for(self.stop, wants, _POLL)
 
     async def _bind(self, binding: Binding) -> None:
         assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)

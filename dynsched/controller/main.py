@@ -11,8 +11,6 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-
 from dynsched.controller.clients import Clients, end_election
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.features import Features
@@ -35,7 +33,6 @@ from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 from dynsched.util.stopping import until_done
-from dynsched.web.metrics import Metrics
 from dynsched.web.ticks import TickStore
 
 logger = logging.getLogger(__name__)
@@ -79,14 +76,13 @@ async def _serve(settings: Settings) -> None:
             interval=settings.interval,
             source=settings.prometheus.url,
             synced=lambda: cluster.synced,
-            metrics=Metrics(CollectorRegistry()),
             node_series=settings.node_metrics,
             leader=lambda: leadership.leader,
+            bound=pods.bound,
             graphs=settings.prometheus.external_url,
             cluster=settings.cluster_name,
             rules_error=lambda: rules_file.error if rules_file.rule_set is None else None,
         )
-        store.facts.bound = pods.bound
         ticks = Latest[Tick]()
         home = settings.lease_namespace or client.config.namespace
         features = Features(
@@ -147,7 +143,6 @@ async def _serve(settings: Settings) -> None:
             "the watch of nodes": watch.run(stop),
             "the evaluator": evaluate(),
             "the watch of pods": pods.run(stop),
-            "the page's queries": features.query_for_page(source),
             "the order": features.keep_order(),
         }
         if settings.pod_uid is not None:  # elsewhere nothing would read them

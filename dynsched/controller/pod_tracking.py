@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.load.lag import longest_lag
-from dynsched.core.load.recent import WINDOW, BoundOnNode, RecentPods, just_bound
+from dynsched.core.load.recent import (
+    WINDOW,
+    BoundOnNode,
+    RecentPods,
+    just_bound,
+    newly_bound,
+)
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.stopping import wait_for
-from dynsched.web.placements import newly_bound
 
 if TYPE_CHECKING:
     from dynsched.kube.pod_watch import PendingPods, PodWatch

@@ -1,8 +1,8 @@
-"""The HTTP API, answered from the last tick: docs/http.md."""
+"""What can be read over HTTP, answered from the last tick: docs/http.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -12,25 +12,20 @@ from aiohttp.typedefs import Middleware
 from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
 from dynsched.features.order.status import order_answer
-from dynsched.util.logs import quiet_logger
-from dynsched.web.extender import EXTENDER_ENDPOINTS, MAX_BODY, add_extender
+from dynsched.web.extender import MAX_BODY, add_extender
 from dynsched.web.metrics import CONTENT_TYPE
 from dynsched.web.nodes import node_detail
 from dynsched.web.page import File, read_files
-from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused
+from dynsched.web.page.data import node_on_page
+from dynsched.web.responses import JSON, Handler, as_json, new_application, refused
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
-from dynsched.web.webhook import MAX_REVIEW, WEBHOOK, add_webhook
 
 if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
 
-_logger = quiet_logger(__name__)
 _TICKS: Final = web.AppKey("ticks", TickStore)
-_PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 _FILES: Final[web.AppKey[Mapping[str, File]]] = web.AppKey("files")
-MAX_NODES: Final = 60
-"""Nodes in one request for the last hour."""
 MAX_CHANGES: Final = 200
 
 
@@ -41,7 +36,7 @@ def make_app(
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
     """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
-    app = _application(ENDPOINTS, guards)
+    app = new_application(ENDPOINTS, MAX_BODY, guards)
     app[_TICKS] = ticks
     app[_FILES] = read_files()
     for path, handler in ENDPOINTS.items():
@@ -49,34 +44,6 @@ def make_app(
     app.router.add_get("/page/{file}", _page_file)
     if extender is not None:
         add_extender(app, extender, ticks.metrics.extender_asked)
-    return app
-
-
-def make_extender_app(
-    ticks: TickStore,
-    extender: Callable[[], Extender | None],
-    *,
-    guards: Sequence[Middleware] = (),
-) -> web.Application:
-    """The extender's endpoints alone."""
-    app = _application(EXTENDER_ENDPOINTS, guards)
-    add_extender(app, extender, ticks.metrics.extender_asked)
-    return app
-
-
-def make_webhook_app(ticks: TickStore) -> web.Application:
-    """The admission webhook alone."""
-    app = _application([WEBHOOK], (), MAX_REVIEW)
-    add_webhook(app, ticks)
-    return app
-
-
-def _application(
-    paths: Collection[str], guards: Sequence[Middleware], max_body: int = MAX_BODY
-) -> web.Application:
-    app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=max_body)
-    app[_PATHS] = paths
-    app.on_response_prepare.append(add_headers)
     return app
 
 
@@ -104,11 +71,13 @@ async def _nodes(request: web.Request) -> web.StreamResponse:
 
 async def _node(request: web.Request) -> web.Response:
     name = request.match_info["name"]
-    detail = node_detail(_tick(request), name)
-    if detail is None:
-        where = "/nodes and `dynsched nodes` list them"
-        return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {where}")
-    return as_json(detail)
+    found = node_detail(_tick(request), name)
+    return _no_node(name) if found is None else as_json(found)
+
+
+def _no_node(name: str) -> web.Response:
+    where = "/nodes and `dynsched nodes` list them"
+    return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {where}")
 
 
 async def _rules(request: web.Request) -> web.Response:
@@ -158,12 +127,10 @@ def _unless_known(request: web.Request, headers: Mapping[str, str], body: bytes)
 
 
 async def _page_data(request: web.Request) -> web.Response:
-    ticks = request.app[_TICKS]
-    ticks.facts.look()
-    etag = ticks.etag  # before any wait: of this very tick
-    body = await ticks.encoded_page(_tick(request))
+    ticks, tick = request.app[_TICKS], _tick(request)
+    body = await ticks.encoded_page(tick)
     headers: dict[str, str] = {
-        hdrs.ETAG: etag,
+        hdrs.ETAG: f'"{tick.taken_at}"',  # two replicas finish no tick in the same microsecond
         # The bytes stay as they are while they get older.
         hdrs.AGE: str(round(ticks.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
@@ -172,21 +139,13 @@ async def _page_data(request: web.Request) -> web.Response:
     return _unless_known(request, headers, body)
 
 
-async def _page_history(request: web.Request) -> web.Response:
-    nodes = request.query.getall("node", [])
-    if not 0 < len(nodes) <= MAX_NODES:
-        raise web.HTTPBadRequest(text=f"name 1 to {MAX_NODES} nodes, as ?node=a&node=b")
-    return as_json(request.app[_TICKS].history.past(nodes))
-
-
 async def _page_node(request: web.Request) -> web.Response:
-    ticks, node = request.app[_TICKS], request.query.get("node")
-    if node is None:
-        raise web.HTTPBadRequest(text="name the node, as ?node=a")
-    ticks.facts.look()
-    found = ticks.facts.of_node(node, ticks.order.order)
-    changes = ticks.changes.of_node(node, MAX_CHANGES)
-    return as_json({"changes": changes, **found}, hook=coded)
+    ticks, name = request.app[_TICKS], request.match_info["name"]
+    found = node_on_page(_tick(request), name, ticks.order.order)
+    if found is None:
+        return _no_node(name)
+    changes = ticks.changes.of_node(name, MAX_CHANGES)
+    return as_json({**found, "bound": ticks.bound(name), "changes": changes}, hook=coded)
 
 
 ENDPOINTS: Final[Mapping[str, Handler]] = {
@@ -198,39 +157,10 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
     "/order": _order,
     "/metrics": _metrics,
     "/page/data": _page_data,
-    "/page/history": _page_history,
-    "/page/node": _page_node,
+    "/page/nodes/{name}": _page_node,
     "/healthz": _healthz,
     "/readyz": _readyz,
 }
-
-
-@web.middleware
-async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A bug is logged, and the server continues."""
-    try:
-        return await handler(request)
-    except web.HTTPException as refusal:
-        return _refused(request, refusal)
-    except ConnectionError:
-        raise  # the caller went away
-    except Exception:
-        _logger.exception("%s %s failed", request.method, request.path)
-        return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")
-
-
-def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
-    if isinstance(refusal, web.HTTPNotFound):
-        body = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
-        return as_json(body, refusal.status)
-    if isinstance(refusal, web.HTTPMethodNotAllowed):
-        allowed = ", ".join(sorted(refusal.allowed_methods))
-        response = refused(
-            refusal.status, f"{request.method} is not for {request.path}; use {allowed}"
-        )
-        response.headers[hdrs.ALLOW] = allowed
-        return response
-    return refused(refusal.status, refusal.text or refusal.reason)
 
 
 def _tick(request: web.Request) -> Tick:

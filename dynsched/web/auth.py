@@ -1,5 +1,5 @@
 """Who may read (`--web-auth`, docs/operate.md): Kubernetes says whose a bearer token is, and what
-that user may read. Each answer is kept for a short time.
+that user may read. What it grants is kept for a short time.
 """
 
 from __future__ import annotations
@@ -26,10 +26,6 @@ logger = quiet_logger(__name__)
 
 GRANTED_SECONDS: Final = 60.0
 """A right that was taken away opens a path for this long at most."""
-REFUSED_SECONDS: Final = 10.0
-"""A person who was just given the right tries again soon."""
-MAX_KEPT: Final = 4096
-"""Answers of each kind that are kept."""
 ANSWER_SECONDS: Final = 5.0
 """How long a caller waits for the API server, the wait for other reviews included."""
 
@@ -40,8 +36,8 @@ _PAGE: Final = "docs/operate.md#who-may-read"
 V = TypeVar("V")
 
 
-class _KeptAnswers(Generic[V]):
-    """Answers of the API server; errors are not kept. A false value is a refusal."""
+class _Granted(Generic[V]):
+    """What the API server granted. Refusals (a false value) and errors are not kept."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -49,15 +45,15 @@ class _KeptAnswers(Generic[V]):
 
     async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
         """The kept answer, else that of ``ask``; its errors, and TimeoutError."""
-        kept = self._kept.pop(key, None)
-        if kept is None or self._clock() >= kept[1]:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                value = await ask()
-            kept = value, self._clock() + (GRANTED_SECONDS if value else REFUSED_SECONDS)
-        self._kept[key] = kept
-        if len(self._kept) > MAX_KEPT:
-            del self._kept[next(iter(self._kept))]  # the one that was used the longest ago
-        return kept[0]
+        now = self._clock()
+        self._kept = {each: kept for each, kept in self._kept.items() if now < kept[1]}
+        if key in self._kept:
+            return self._kept[key][0]
+        async with asyncio.timeout(ANSWER_SECONDS):
+            value = await ask()
+        if value:
+            self._kept[key] = value, self._clock() + GRANTED_SECONDS
+        return value
 
 
 def require_token(
@@ -71,8 +67,8 @@ def require_token(
     ``open_paths`` and paths that do not exist. ``user_of`` asks whose a token is, None for one that
     is not accepted; ``may_get`` asks about a non-resource URL. Both may raise ClusterError.
     """
-    users: _KeptAnswers[User | None] = _KeptAnswers(clock)
-    rights: _KeptAnswers[bool] = _KeptAnswers(clock)
+    users: _Granted[User | None] = _Granted(clock)
+    rights: _Granted[bool] = _Granted(clock)
     key = secrets.token_bytes(32)
 
     async def refusal(token: str | None, path: str) -> web.Response | None:

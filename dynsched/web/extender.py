@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
 
 from dynsched.web.metrics import EXTENDER_VERBS
-from dynsched.web.responses import JSON, refused
+from dynsched.web.responses import JSON, new_application, refused
 
 if TYPE_CHECKING:  # imported when the rules want an extender: `controller.features`
     from dynsched.features.extender.answers import Extender
@@ -26,6 +27,18 @@ EXTENDER_ENDPOINTS: Final[Mapping[str, str]] = {
     "/scheduler/preemption": "preempt",
 }
 """Path -> verb. The method is always POST."""
+
+
+def make_extender_app(
+    extender: Callable[[], Extender | None],
+    count: Callable[[str], None],
+    *,
+    guards: Sequence[Middleware] = (),
+) -> web.Application:
+    """The extender's endpoints alone; see `add_extender`."""
+    app = new_application(EXTENDER_ENDPOINTS, MAX_BODY, guards)
+    add_extender(app, extender, count)
+    return app
 
 
 def add_extender(

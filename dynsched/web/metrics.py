@@ -12,23 +12,23 @@ from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
-    GCCollector,
     Histogram,
     ProcessCollector,
     disable_created_metrics,
 )
 from prometheus_client import Counter as CounterMetric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dynsched import __version__
 from dynsched.core.alerts import AlertState
-from dynsched.core.load.expected import NO_PODS, KnownPods
+from dynsched.core.load.expected import NO_PODS
 from dynsched.core.marks import Action
 from dynsched.core.percent import load_percent
 from dynsched.core.samples import Quality
-from dynsched.core.tick import Tick
-from dynsched.web.placements import PlacedOn
+from dynsched.core.tick import RuleHealth, Tick
+from dynsched.features.order.status import OrderStatus
+from dynsched.web.page.past import PlacedOn
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """The one text format that every Prometheus reads."""
@@ -39,37 +39,55 @@ EXTENDER_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 
 
 class Metrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
+    """``order``: set once the rules have one, on a replica that may write it."""
+
+    def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
-        self.registry = registry
+        self.order: OrderStatus | None = None
+        self._registry = CollectorRegistry()
         self._rules: frozenset[str] = frozenset()
         self._tick: Tick | None = None
 
-        def counter(name: str, label: str = "", values: Iterable[str] = ()) -> CounterMetric:
-            labels = (label,) if label else ()
-            found = CounterMetric(f"dynsched_{name}", _HELP[name], labels, registry=registry)
+        def counter(
+            name: str, text: str, label: str = "", values: Iterable[str] = ()
+        ) -> CounterMetric:
+            labels = [label] if label else []
+            found = CounterMetric(f"dynsched_{name}", text, labels, registry=self._registry)
             for value in values:  # from the start, so that rate() sees the first one
                 found.labels(value)
             return found
 
-        def seconds(name: str, *labels: str) -> Histogram:
-            name = f"{name}_duration_seconds"
-            full = f"dynsched_{name}"
-            return Histogram(full, _HELP[name], labels, buckets=_SECONDS, registry=registry)
+        def seconds(name: str, text: str, *labels: str) -> Histogram:
+            full = f"dynsched_{name}_duration_seconds"
+            return Histogram(full, text, labels, buckets=_SECONDS, registry=self._registry)
 
-        self._ticks = counter("ticks", "result", ("ok", "failed"))
-        self._tick_duration = seconds("tick")
-        self._query_duration = seconds("rule_query", "rule")
-        self._query_failures = counter("rule_query_failures", "rule")
-        self._patches = counter("patches", "action", Action)
-        self._dry_run_patches = counter("dry_run_patches", "action", Action)
-        self._patch_failures = counter("patch_failures")
-        self._extender = counter("extender_requests", "verb", EXTENDER_VERBS)
-        self._reloads = counter("rules_reloads", "result", ("success", "refused"))
-        self._placed = counter("pods_placed", "node_state")
-        registry.register(self)
-        ProcessCollector(registry=registry)
-        GCCollector(registry=registry)
+        self._ticks = counter("ticks", "Finished ticks.", "result", ("ok", "failed"))
+        self._tick_duration = seconds("tick", "How long a tick took, with queries and writes.")
+        self._query_duration = seconds("rule_query", "How long a rule's query took.", "rule")
+        self._query_failures = counter(
+            "rule_query_failures", "Queries without a usable answer.", "rule"
+        )
+        self._patches = counter(
+            "patches", "Patches that the API server accepted.", "action", Action
+        )
+        self._dry_run_patches = counter(
+            "dry_run_patches", "Patches that a dry run would send.", "action", Action
+        )
+        self._patch_failures = counter("patch_failures", "Patches that failed.")
+        self._extender = counter(
+            "extender_requests", "Requests to the extender.", "verb", EXTENDER_VERBS
+        )
+        self._reloads = counter(
+            "rules_reloads", "Changes of the rules file.", "result", ("success", "refused")
+        )
+        self._placed = counter(
+            "pods_placed",
+            "Pods bound, by the state of their node in the tick before: hot, marked (not hot), "
+            "clean.",
+            "node_state",
+        )
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
 
     def observe(self, tick: Tick) -> None:
         """A tick that evaluated the last answers again counts neither as a tick nor as a query."""
@@ -104,19 +122,19 @@ class Metrics:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
 
     def exposition(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry: the last Tick as gauges."""
-        info = _family("build_info")
+        info = GaugeMetricFamily("dynsched_build_info", "Always 1, with the version.")
         labels = {"version": __version__, "python": platform.python_version()}
         info.add_sample(info.name, labels, 1)
         yield info
         if self._tick is not None:
             yield from _node_gauges(self._tick)
-            if self._tick.pods is not NO_PODS:
-                yield from _pod_gauges(self._tick.pods)
-            yield from _rule_gauges(self._tick)
+            yield from _rule_gauges(self._tick.rules)
+        if self.order is not None:
+            yield from _order_metrics(self.order)
 
 
 def _node_gauges(tick: Tick) -> Iterator[Metric]:
@@ -128,108 +146,96 @@ def _node_gauges(tick: Tick) -> Iterator[Metric]:
         if entry.mark.ineligible is None
     }
     is_eligible = {"true": len(eligible), "false": len(table.entries) - len(eligible)}
+    yield _gauge("nodes", "Nodes, by whether they may be marked.", is_eligible, "eligible")
+    marked = {"hot": hot, "other": len(table.marked) - hot}
+    yield _gauge("marked_nodes", "Marked nodes: hot, or other (not released yet).", marked, "state")
+    yield _gauge("pressured_nodes", "Hot nodes.", len(evaluation.hot))
+    decision, error = evaluation.decision, tick.rules_status.error
+    yield _gauge(
+        "withheld_nodes", "Nodes that guard or `mark: none` hold back.", len(decision.limited)
+    )
+    yield _gauge("conflicts", "Nodes with another value of the mark's key.", len(table.conflicts))
+    yield _gauge("disputed_nodes", "Nodes whose mark someone else changes.", len(tick.disputes))
+    yield _gauge("capped_pools", "Pools with more hot nodes than max_marked.", len(decision.capped))
+    yield _gauge("last_tick_timestamp_seconds", "When the last tick was done.", tick.taken_at)
+    yield _gauge("leader", "1 on the replica that writes.", tick.leadership.leading)
+    yield _gauge("rules_reload_success", "0 while the rules file is refused.", error is None)
     pools = Counter(eligible.values())
     hot_in_pools = Counter(pool for name, pool in eligible.items() if name in evaluation.hot)
-    yield _gauge("nodes", "eligible", is_eligible)
-    yield _gauge("marked_nodes", "state", {"hot": hot, "other": len(table.marked) - hot})
-    yield _gauge("pressured_nodes", value=len(evaluation.hot))
-    yield _gauge("withheld_nodes", value=len(evaluation.decision.limited))
-    yield _gauge("delayed_writes", value=tick.delayed)
-    yield _gauge("conflicts", value=len(table.conflicts))
-    yield _gauge("disputed_nodes", value=len(tick.disputes))
-    yield _gauge("capped_pools", value=len(evaluation.decision.capped))
-    yield _gauge("last_tick_timestamp_seconds", value=tick.taken_at)
-    yield _gauge("dry_run", value=tick.leadership.dry_run)
-    yield _gauge("leader", value=tick.leadership.leading)
-    yield _gauge("rules_reload_success", value=tick.rules_status.error is None)
-    yield _gauge("pool_nodes", "pool", pools)
-    yield _gauge("pool_pressured_nodes", "pool", {pool: hot_in_pools[pool] for pool in pools})
+    yield _gauge("pool_nodes", "Nodes that may be marked, by pool.", pools, "pool")
+    by_pool = {pool: hot_in_pools[pool] for pool in pools}
+    yield _gauge("pool_pressured_nodes", "Hot nodes, by pool.", by_pool, "pool")
+    if tick.pods is not NO_PODS:
+        if tick.pods.running is not None:
+            yield _gauge("pods_running", "Running pods.", tick.pods.running)
+        yield _gauge(
+            "workloads_of_known_use",
+            "Workloads whose pods' use is known.",
+            {name: len(uses) for name, uses in tick.pods.use_of_workloads.items()},
+            "resource",
+        )
 
 
-def _pod_gauges(known: KnownPods) -> Iterator[Metric]:
-    yield _gauge("pods_watch_up", value=known.error is None)
-    yield _gauge("pods_recent", value=len(known.recent))
-    if known.running is not None:
-        yield _gauge("pods_running", value=known.running)
-    workloads = {name: len(uses) for name, uses in known.use_of_workloads.items()}
-    yield _gauge("workloads_of_known_use", "resource", workloads)
+def _rule_gauges(rules: Iterable[RuleHealth]) -> Iterator[Metric]:
+    every = {health.rule.name: health for health in rules}
 
+    def of_rules(name: str, text: str, values: Iterable[float | None]) -> Metric:
+        known = zip(every, values, strict=True)
+        return _gauge(
+            f"rule_{name}", text, {rule: each for rule, each in known if each is not None}, "rule"
+        )
 
-def _rule_gauges(tick: Tick) -> Iterator[Metric]:
-    every = {health.rule.name: health for health in tick.rules}
-    for state in (AlertState.FIRING, AlertState.PENDING):
-        counts = {name: health.states.get(state, 0) for name, health in every.items()}
-        yield _gauge(f"rule_{state.value}_nodes", "rule", counts)
-    yield _gauge("rule_shadow", "rule", {name: each.rule.shadow for name, each in every.items()})
-    loads = {name: load_percent(each.rule, each.rule.threshold) for name, each in every.items()}
-    yield _gauge("rule_threshold_load", "rule", loads)
-    yield _gauge("rule_samples", "rule", {name: each.samples for name, each in every.items()})
-    unmatched = {name: each.unmatched for name, each in every.items()}
-    yield _gauge("rule_unmatched_samples", "rule", unmatched)
-    readings = _family("rule_readings")
+    for state, text in (
+        (AlertState.FIRING, "Nodes on which the rule fires."),
+        (AlertState.PENDING, "Nodes on which the rule is pending."),
+    ):
+        counts = (each.states.get(state, 0) for each in every.values())
+        yield of_rules(f"{state.value}_nodes", text, counts)
+    shadow = (each.rule.shadow for each in every.values())
+    yield of_rules("shadow", "1 for a rule with `shadow`.", shadow)
+    yield of_rules(
+        "threshold_load",
+        "The rule's threshold, in points (100 is full).",
+        (load_percent(each.rule, each.rule.threshold) for each in every.values()),
+    )
+    unmatched = (each.unmatched for each in every.values())
+    yield of_rules("unmatched_samples", "Samples that match no node.", unmatched)
+    readings = GaugeMetricFamily(
+        "dynsched_rule_readings",
+        "Nodes, by the quality of their sample.",
+        labels=["rule", "quality"],
+    )
     for name, health in every.items():
         for quality in Quality:
-            labels = {"rule": name, "quality": quality.value}
-            readings.add_sample(readings.name, labels, health.quality.get(quality, 0))
+            readings.add_metric([name, quality.value], health.quality.get(quality, 0))
     yield readings
-    times = {name: each.last_success for name, each in every.items()}
-    yield _gauge("rule_last_success_timestamp_seconds", "rule", times)
 
 
-_HELP: Final[Mapping[str, str]] = {
-    "ticks": "Finished ticks.",
-    "tick_duration_seconds": "How long a tick took, with queries and writes.",
-    "rule_query_duration_seconds": "How long a rule's query took.",
-    "rule_query_failures": "Queries without a usable answer.",
-    "patches": "Patches that the API server accepted.",
-    "dry_run_patches": "Patches that a dry run would send.",
-    "patch_failures": "Patches that failed.",
-    "extender_requests": "Requests to the extender.",
-    "rules_reloads": "Changes of the rules file.",
-    "pods_placed": "Pods bound, by the state of their node in the tick before: hot, marked (not "
-    "hot), clean.",
-    "build_info": "Always 1, with the version.",
-    "nodes": "Nodes, by whether they may be marked.",
-    "marked_nodes": "Nodes with the mark or a part of it: hot, or other (not released yet).",
-    "pressured_nodes": "Hot nodes.",
-    "withheld_nodes": "Nodes whose mark or release the guard or `mark: none` prevents.",
-    "delayed_writes": "Patches that wait for guard.max_writes_per_minute.",
-    "conflicts": "Nodes on which someone else set the mark's key to another value.",
-    "disputed_nodes": "Nodes whose mark someone else changes too.",
-    "capped_pools": "Pools in which guard.max_marked leaves hot nodes unmarked.",
-    "last_tick_timestamp_seconds": "When the last tick was done.",
-    "dry_run": "1 when nothing is written.",
-    "leader": "1 on the replica that writes.",
-    "rules_reload_success": "0 while the rules file is refused.",
-    "pool_nodes": "Nodes that may be marked, by pool.",
-    "pool_pressured_nodes": "Hot nodes, by pool.",
-    "pods_watch_up": "0 while the watch of pods fails.",
-    "pods_recent": "Pods just bound or just ended.",
-    "pods_running": "Running pods.",
-    "workloads_of_known_use": "Workloads whose pods' use is known.",
-    "rule_firing_nodes": "Nodes on which the rule fires.",
-    "rule_pending_nodes": "Nodes on which the rule is pending.",
-    "rule_shadow": "1 for a rule with `shadow`.",
-    "rule_threshold_load": "The rule's threshold, in points (100 is full).",
-    "rule_samples": "Samples in the rule's last answer.",
-    "rule_unmatched_samples": "Samples that match no node.",
-    "rule_readings": "Nodes, by the quality of their sample.",
-    "rule_last_success_timestamp_seconds": "When the rule's query last succeeded.",
-}
+def _order_metrics(status: OrderStatus) -> Iterator[Metric]:
+    writes = CounterMetricFamily(
+        "dynsched_order_writes", "Writes and deletions of the NodeOrder.", labels=["result"]
+    )
+    for result, count in status.calls.items():
+        writes.add_metric([result], count)
+    yield writes
+    if status.in_force is not None:
+        yield _gauge(
+            "order_last_write_timestamp_seconds",
+            "When this replica last wrote the NodeOrder in force.",
+            status.in_force.at,
+        )
+    if (order := status.order) is None:
+        return
+    sizes = {pool: len(order.pools[pool].ranked) for pool in order.lists}
+    yield _gauge("order_nodes", "Nodes that the order ranks, by pool.", sizes, "pool")
+    if status.pods.running is not None:
+        text = "Running pods that got the order when created."
+        yield _gauge("order_pods", text, status.pods.with_order)
 
 
-def _family(name: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"dynsched_{name}", _HELP[name])
-
-
-def _gauge(
-    name: str, label: str = "", values: Mapping[str, float | None] | None = None, value: float = 0
-) -> Metric:
-    """A sample for each of ``values`` (by the label's value), or one without a label. None is left
-    out.
-    """
-    family = _family(name)
-    for key, each in ({"": value} if values is None else values).items():
-        if each is not None:
-            family.add_sample(family.name, {label: key} if label else {}, each)
+def _gauge(name: str, text: str, values: float | Mapping[str, float], label: str = "") -> Metric:
+    """``values``: by the value of the label; without a label, one number."""
+    family = GaugeMetricFamily(f"dynsched_{name}", text)
+    for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
+        family.add_sample(family.name, {label: key} if label else {}, value)
     return family

@@ -13,7 +13,7 @@ from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.rules.rule_set import Rule
 from dynsched.util.formatting import escaped
-from dynsched.web.why import Kind, note_of
+from dynsched.web.nodes import Kind, note_of
 
 HOT: Final = 1.0
 UNDECIDED: Final = 0.5

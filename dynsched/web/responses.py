@@ -1,17 +1,23 @@
-"""What all answers over HTTP have in common: header fields, JSON."""
+"""What all applications have in common: header fields, JSON, errors."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+
+from dynsched.util.logs import quiet_logger
+
+_logger = quiet_logger(__name__)
 
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 """Paths of the kubelet, which sends neither a token nor a client certificate."""
 JSON: Final = "application/json"
+_PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -35,7 +41,17 @@ _UNLESS_SET: Final[Mapping[str, str]] = {
 for programs that are not ours."""
 
 
-async def add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+def new_application(
+    paths: Collection[str], max_body: int, guards: Sequence[Middleware] = ()
+) -> web.Application:
+    """``paths``: what a 404 lists. ``max_body``: bytes. ``guards`` may refuse a request."""
+    app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=max_body)
+    app[_PATHS] = paths
+    app.on_response_prepare.append(_add_headers)
+    return app
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     """Called before each answer's headers are sent (`on_response_prepare`)."""
     response.headers.update(_ALWAYS)
     for name, value in _UNLESS_SET.items():
@@ -52,3 +68,31 @@ def as_json(
 
 def refused(status: int, message: str) -> web.Response:
     return as_json({"error": message}, status)
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A bug is logged, and the server continues."""
+    try:
+        return await handler(request)
+    except web.HTTPException as refusal:
+        return _refused(request, refusal)
+    except ConnectionError:
+        raise  # the caller went away
+    except Exception:
+        _logger.exception("%s %s failed", request.method, request.path)
+        return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")
+
+
+def _refused(request: web.Request, refusal: web.HTTPException) -> web.Response:
+    if isinstance(refusal, web.HTTPNotFound):
+        body = {"error": f"there is no {request.path}", "endpoints": [*request.app[_PATHS]]}
+        return as_json(body, refusal.status)
+    if isinstance(refusal, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(refusal.allowed_methods))
+        response = refused(
+            refusal.status, f"{request.method} is not for {request.path}; use {allowed}"
+        )
+        response.headers[hdrs.ALLOW] = allowed
+        return response
+    return refused(refusal.status, refusal.text or refusal.reason)

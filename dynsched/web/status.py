@@ -78,12 +78,12 @@ def _of_a_tick(tick: Tick) -> dict[str, Any]:
             }
             for health in tick.rules
         ],
-        "conflicts": first_of(conflicts),
-        "disputes": first_of(disputes),
-        "unmatched_samples": first_of(unmatched),
-        "invalid_samples": first_of(list(_invalid(evaluation.matched))),
+        "conflicts": _first_of(conflicts),
+        "disputes": _first_of(disputes),
+        "unmatched_samples": _first_of(unmatched),
+        "invalid_samples": _first_of(list(_invalid(evaluation.matched))),
         "capped_pools": sorted(evaluation.decision.capped),
-        "patch_failures": first_of([str(failure) for failure in tick.writes.failures]),
+        "patch_failures": _first_of([str(failure) for failure in tick.writes.failures]),
         "delayed_writes": tick.delayed,
     }
 
@@ -96,7 +96,7 @@ def _invalid(matched: Mapping[str, Matched]) -> Iterator[dict[str, str]]:
                 yield {"rule": rule, "node": node, "value": format_value(reading.value)}
 
 
-def first_of(items: Sequence[Any]) -> dict[str, Any]:
+def _first_of(items: Sequence[Any]) -> dict[str, Any]:
     """The first ones, and how many there are."""
     return {"count": len(items), "first": list(items[:MAX_LISTED])}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -11,15 +10,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from dynsched.core.health import overdue_after, why_unhealthy
+from dynsched.core.load.recent import BoundOnNode
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
 from dynsched.web.nodes import nodes_answer
 from dynsched.web.page.data import About, encoded_page
-from dynsched.web.page.facts import PageFacts
-from dynsched.web.page.history import Changes, History
-from dynsched.web.placements import Placements
+from dynsched.web.page.past import Changes, Placements
 
 _T = TypeVar("_T")
 
@@ -39,16 +37,16 @@ class TickStore:
     interval: float
     source: str
     synced: Callable[[], bool]
-    metrics: Metrics
     node_series: bool = True
     leader: Callable[[], str | None] = lambda: None
     graphs: str | None = None
     cluster: str | None = None
     rules_error: Callable[[], str | None] = lambda: None
     """Why no rules are in force, so that there are no ticks; None while there are rules."""
-    history: History = field(init=False)
+    bound: Callable[[str], BoundOnNode | None] = lambda _: None
+    """The pods that were just bound to a node; None where pods are not watched."""
+    metrics: Metrics = field(default_factory=Metrics, init=False)
     changes: Changes = field(default_factory=Changes, init=False)
-    facts: PageFacts = field(init=False)
     placements: Placements | None = field(default=None, init=False)
     """None while pods are not watched."""
     tick: Tick | None = field(default=None, init=False)
@@ -56,15 +54,8 @@ class TickStore:
     order: OrderStatus = field(default_factory=OrderStatus, init=False)
     """Empty while the rules want no order."""
     _published_at: float = field(default=0.0, init=False)
-    _published: int = field(default=0, init=False)
-    # Another process counts from 1 as well: its bytes must not pass for this one's.
-    _process: str = field(default_factory=lambda: os.urandom(4).hex(), init=False)
     _made: dict[str, asyncio.Task[Any]] = field(default_factory=dict, init=False)
     """Answers from the last tick: each is made at the first request, once for all callers."""
-
-    def __post_init__(self) -> None:
-        self.history = History(self.interval)
-        self.facts = PageFacts(self.clock)
 
     def publish(self, tick: Tick, placed: Sequence[str] | None = None) -> None:
         """Answer from ``tick`` from now on. ``placed``: the node of each pod that was bound since
@@ -76,18 +67,11 @@ class TickStore:
             if before is None:  # what their nodes were is not known: that is not clean
                 before, placed = tick, ()
             self.metrics.placed(self.placements.count(placed, before.evaluation, tick.taken_at))
-        self.tick = self.facts.tick = tick
+        self.tick = tick
         self._published_at = self.clock()
-        self._published += 1
         self._made = {}
         self.metrics.observe(tick)
         self.changes.observe(tick)
-        self.history.observe(tick)
-
-    @property
-    def etag(self) -> str:
-        """The ETag of everything that is answered from the last tick alone, with quotes."""
-        return f'"{self._process}-{self._published}"'
 
     def why_unhealthy(self) -> str | None:
         """Why `/status` is not ok, in one line; None when it is."""
@@ -113,7 +97,7 @@ class TickStore:
         """Show the order in all answers, and in `/metrics` where it is written."""
         self.order = status
         if with_metrics:
-            self.metrics.registry.register(status)
+            self.metrics.order = status
 
     async def encoded_page(self, tick: Tick) -> bytes:
         """Made once for all pages that are open."""

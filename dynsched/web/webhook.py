@@ -9,18 +9,20 @@ from typing import Final
 from aiohttp import web
 
 from dynsched.features.order.webhook import ReviewError, answer_review
-from dynsched.web.responses import JSON, refused
+from dynsched.web.responses import JSON, new_application, refused
 from dynsched.web.ticks import TickStore
 
-WEBHOOK: Final = "/webhook/order"
-MAX_REVIEW: Final = 8 << 20
+_PATH: Final = "/webhook/order"
+_MAX_REVIEW: Final = 8 << 20
 """Bytes: a pod before and after a change, of the 3 MiB each that the API server takes."""
-_TICKS: Final = web.AppKey("ticks of the webhook", TickStore)
+_TICKS: Final = web.AppKey("ticks", TickStore)
 
 
-def add_webhook(app: web.Application, ticks: TickStore) -> None:
+def make_webhook_app(ticks: TickStore) -> web.Application:
+    app = new_application([_PATH], _MAX_REVIEW)
     app[_TICKS] = ticks
-    app.router.add_post(WEBHOOK, _review)
+    app.router.add_post(_PATH, _review)
+    return app
 
 
 async def _review(request: web.Request) -> web.Response:

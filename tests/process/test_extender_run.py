@@ -12,12 +12,8 @@ from operator_support import Operator, until
 from pods_support import PODS, create, pod, reached
 from scheduling_support import dynsched
 
-from dynsched.sources import page_queries
-
 pytestmark = pytest.mark.slow
 
-CORES = 7.91
-"""What each node of the simulator has."""
 RULES = {
     "rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}],
     "extender": {"reject": ["cpu"], "profiles": {"default": {"score": {"cpu": 1}}}},
@@ -36,7 +32,6 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
 ) -> None:
     await cluster.create_nodes(*"abc")
     prometheus.set(cpu={"a": 10, "b": 40, "c": 95})
-    prometheus.set(**{page_queries.requested("cpu"): {"a": CORES / 2}})
     async with dynsched(
         cluster, prometheus, tmp_path, RULES, "--bind", "--no-leader-elect"
     ) as operator:
@@ -57,17 +52,13 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
         assert await post(operator, "/bind", placed) == {"Error": ""}
         assert (await cluster.get(f"{PODS}/placed")).ok["spec"]["nodeName"] == "a"
 
-        async def on_page(key: str) -> Any:
-            return json.loads((await operator.get("/page/node?node=a"))[1])[key]
-
-        # Once somebody looks, Prometheus is asked what pods request.
-        await reached(lambda: on_page("requested"), {"cpu": 50.0})
         burst = {f"default/burst-{number}": 0.1 for number in range(3)}
         for name in burst:
             await create(cluster, pod(name.rpartition("/")[2], "a", cpu="100m"))
 
         async def counted() -> bool:
-            shown = {each["pod"]: each["cpu"] for each in (await on_page("bound"))["pods"]}
+            bound = json.loads((await operator.get("/page/nodes/a"))[1])["bound"]
+            shown = {each["pod"]: each["cpu"] for each in bound["pods"]}
             return shown.items() >= burst.items() and (await scores())["b"] > 7
 
         await until(counted, "the bound pods count, and are shown")

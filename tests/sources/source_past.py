@@ -1,4 +1,4 @@
-"""What the real Prometheus of the sources' tests knows: of nodes, of pods and of kubelets."""
+"""What the real Prometheus of the sources' tests knows: of nodes and of kubelets."""
 
 import time
 from collections.abc import Iterable
@@ -19,44 +19,6 @@ def line(value: float, per_second: float = 0.0) -> Points:
     """From half an hour before now on, and for two hours to come: a test may begin late."""
     for at in range(NOW - 1800, NOW + 7200, STEP):
         yield at, value + per_second * (at - NOW + 1800)
-
-
-def _pods() -> Iterable[tuple[str, str, Points]]:
-    """As two replicas of kube-state-metrics and the kubelets give them.
-
-    ``web`` requests a core and uses two, in two containers; ``quiet`` requests three and uses
-    none; ``greedy`` requests nothing and uses half a core; ``done`` has ended; ``agent`` is of a
-    DaemonSet. All were placed now.
-    """
-    for pod, node, requests, uses, phase, kind in (
-        ("web", "a", 1.0, 2.0, "Running", "ReplicaSet"),
-        ("quiet", "a", 3.0, 0.0, "Running", "ReplicaSet"),
-        ("greedy", "b.example", None, 0.5, "Running", "ReplicaSet"),
-        ("done", "a", 8.0, 0.0, "Succeeded", "Job"),
-        ("agent", "a", 0.5, 0.0, "Running", "DaemonSet"),
-    ):
-        of_pod = f'namespace="shop",pod="{pod}"'
-        for container in ("main", "side"):
-            labels = f'{of_pod},container="{container}"'
-            yield "container_cpu_usage_seconds_total", labels, line(0, uses / 2)
-        for copy in "12":
-            of_copy = f'replica="{copy}",{of_pod},uid="uid-{pod}"'
-            info = f'{of_copy},node="{node}",created_by_kind="{kind}"'
-            yield "kube_pod_info", info, line(1)
-            yield "kube_pod_status_phase", f'{of_copy},phase="{phase}"', line(1)
-            yield "kube_pod_status_scheduled_time", of_copy, line(NOW)
-            for container, init, cores in (
-                ("main", "", requests and requests / 2),
-                ("side", "init_", requests and requests / 2),
-                ("setup", "init_", requests and 7.0),
-            ):
-                of_it = f'{of_copy},container="{container}"'
-                if init:
-                    policy = f'restart_policy="{"Always" if container == "side" else ""}"'
-                    yield "kube_pod_init_container_info", f"{of_it},{policy}", line(1)
-                if cores is not None:
-                    resource = f'{of_it},node="{node}",resource="cpu"'
-                    yield f"kube_pod_{init}container_resource_requests", resource, line(cores)
 
 
 def _kubelets() -> Iterable[tuple[str, str, Points]]:
@@ -95,7 +57,7 @@ def _nodes() -> Iterable[tuple[str, str, Points]]:
 
 def past() -> Past:
     made: dict[str, list[tuple[str, Points]]] = {}
-    for each in (_pods, _kubelets, _forged, _nodes):
+    for each in (_kubelets, _forged, _nodes):
         for metric, labels, points in each():
             made.setdefault(metric, []).append((labels, points))
     return made

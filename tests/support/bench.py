@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry
 
 from dynsched.controller.evaluator import Evaluator
 from dynsched.controller.queries import Queries
@@ -186,7 +185,7 @@ class Bench:
         self.now = 1000.0
         self.source, self.history = FakeSource(lambda: self.now), FakeHistory()
         self.sources = {"prometheus": self.source}
-        self.events, self.metrics = FakeEvents(), Metrics(CollectorRegistry())
+        self.events, self.metrics = FakeEvents(), Metrics()
         self.objects = Objects(Store())
         for name in names:
             self.create(name)

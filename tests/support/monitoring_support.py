@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from manifest_support import COMPONENTS, Doc, load_all
-from prometheus_client import CollectorRegistry
 from scenes import example, expected_example, known_pods
 
 from dynsched.core.tick import Tick
@@ -16,7 +15,7 @@ from dynsched.features.order.ranks import compute_order
 from dynsched.features.order.status import LastOrder, OrderStatus
 from dynsched.web.metrics import Metrics
 from dynsched.web.node_series import node_series
-from dynsched.web.placements import PlacedOn
+from dynsched.web.page.past import PlacedOn
 
 FOLDER: Final = COMPONENTS / "monitoring"
 DASHBOARD: Final[Doc] = json.loads((FOLDER / "dashboard.json").read_text())
@@ -70,13 +69,13 @@ def metrics_texts(pods: int = 0) -> dict[str, str]:
     """`/metrics` of two installations, by namespace: one without, and one with pods watched, of
     which so many were placed on nodes of each kind.
     """
-    watching = Metrics(CollectorRegistry())
+    watching = Metrics()
     watching.placed(dict.fromkeys(PlacedOn, pods))
     order = compute_order(example().evaluation, known_pods())
     assert order is not None
     written = LastOrder(order, time.time(), time.time() + 28)
-    ordering = Metrics(CollectorRegistry())
-    ordering.registry.register(OrderStatus(order, known_pods(), written))
+    ordering = Metrics()
+    ordering.order = OrderStatus(order, known_pods(), written)
     expected = replace(expected_example(), pods=known_pods())
     return {"plain": _text(example(), ordering), "expected": _text(expected, watching)}
 

@@ -178,7 +178,7 @@ def known_pods(**changed: Any) -> KnownPods:
     return KnownPods(**{**about, **changed})
 
 
-def expected_example(*, dry_run: bool = False) -> Tick:
+def expected_example() -> Tick:
     """worker-1 is marked by its expected load alone, worker-4 by its measured one too."""
     scene = expected_scene()
-    return scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods(), dry_run=dry_run)
+    return scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
-from dynsched.web.metrics import Metrics
 from dynsched.web.ticks import TickStore
 
 
@@ -25,6 +22,5 @@ def make_store(clock: Clock, **more: Any) -> TickStore:
         interval=10.0,
         source="http://prometheus:9090",
         synced=lambda: True,
-        metrics=Metrics(CollectorRegistry()),
         **more,
     )

@@ -19,11 +19,7 @@ from dynsched.web.nodes import nodes_answer
 from dynsched.web.ticks import TickStore
 
 JSON = {"Accept": "application/json"}
-OF_A_NODE = ("/page/history", "/page/node")
-PATHS = [
-    path.replace("{name}", "worker-1") + ("?node=worker-1" if path in OF_A_NODE else "")
-    for path in ENDPOINTS
-]
+PATHS = [path.replace("{name}", "worker-1") for path in ENDPOINTS]
 """All that a reader can ask `example` for."""
 
 
@@ -65,7 +61,7 @@ class Kubernetes:
 
     def __init__(self) -> None:
         self.users = {"anns": "ann", "bobs": "bob"}
-        self.rights = {("ann", path.replace("{name}", "worker-1")) for path in ENDPOINTS}
+        self.rights = {("ann", path) for path in PATHS}
         self.rights.add(("bob", "/metrics"))
         self.asked: list[tuple[str, ...]] = []
         self.away: Exception | None = None

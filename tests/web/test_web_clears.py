@@ -6,7 +6,7 @@ from scenes import NOON
 
 from dynsched.core.alerts import Alert, AlertState
 from dynsched.core.samples import Quality
-from dynsched.web.why import what_clears
+from dynsched.web.nodes import what_clears
 
 
 def clears(rule=None, *, holds_stale=False, **of_alert):

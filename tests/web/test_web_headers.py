@@ -11,9 +11,8 @@ from extender_support import World
 from reader_support import bearer
 from web_support import PATHS, Kubernetes, application
 
-from dynsched.web.app import make_extender_app
 from dynsched.web.auth import require_token
-from dynsched.web.extender import EXTENDER_ENDPOINTS
+from dynsched.web.extender import EXTENDER_ENDPOINTS, make_extender_app
 from dynsched.web.server import WebServer, parse_address
 
 EXPECTED = {
@@ -63,7 +62,7 @@ async def test_every_answer_has_them_also_refusals_and_faults() -> None:
 
 
 async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else() -> None:
-    app = make_extender_app(application()[1], World().tick().asked)
+    app = make_extender_app(World().tick().asked, lambda _: None)
     async with TestClient(TestServer(app)) as client:
         asked = {"NodeNames": ["a", "d"]}
         found = await check(client, 200, "/filter", method="POST", json=asked)

@@ -7,7 +7,6 @@ import socket
 import pytest
 from aiohttp import web
 from asking import fetch
-from web_support import application
 
 from dynsched.web.server import Address, ListenError, WebServer, parse_address
 
@@ -80,29 +79,6 @@ async def test_no_host_is_every_interface_and_what_cannot_be_listened_on_is_one_
             with pytest.raises(ListenError, match=f"{reason}; give another --webaddr") as caught:
                 await WebServer(app(), address).start()
             assert str(caught.value).startswith(f"cannot listen on {address}: ")
-
-
-async def test_64_slow_connections_keep_no_probe_from_an_answer() -> None:
-    heads = (
-        b"",
-        b"GET /no",
-        b"POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\n" + b"{" * 100_000,
-        b"GET /nodes HTTP/1.1\r\nHost: x\r\n\r\n" * 200,  # and the answers are not read
-    )
-    async with WebServer(application()[0], ANYWHERE) as server:
-        slow = []
-        for number in range(64):
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
-            writer.write(heads[number % 4])
-            slow.append(writer)
-        for path in ("/healthz", "/readyz"):
-            async with asyncio.timeout(1):
-                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                assert (await reader.readline()).split()[1] == b"200"
-            slow.append(writer)
-        for writer in slow:
-            writer.transport.abort()
 
 
 async def test_stop_waits_neither_for_idle_connections_nor_for_a_request_that_never_ends() -> None:

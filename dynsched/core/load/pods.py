@@ -154,17 +154,6 @@ def error_of_requests(use: PodUse, pods: Iterable[BoundPod]) -> float | None:
     return 100 * sum(abs(each - used / requested * request) for each, request in known) / used
 
 
-@dataclass(frozen=True, slots=True)
-class AboveRequest:
-    """A pod (``namespace/name``) and how much more it uses of ``resource`` than it requests: cores
-    of ``cpu``, bytes of ``memory``.
-    """
-
-    pod: str
-    resource: str
-    above: float
-
-
 class Added(NamedTuple):
     """What is added to one node's measured load: ``bound`` more, ``ended`` less, and where pods are
     placed ``margin`` more (MARGIN).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -236,3 +236,17 @@ def just_bound(pods: Iterable[RecentPod], node: str) -> BoundOnNode:
         if pod.node == node and age is not None and ended is None and not pod.assumed
     ]
     return BoundOnNode(len(found), heapq.nsmallest(MOST_BOUND, found, key=attrgetter("age")))
+
+
+def newly_bound(changes: Sequence[PodChange]) -> list[str]:
+    """The node of each pod whose binding was observed, of the changes of `RecentPods`. A pod that
+    is only assumed to be bound does not count. Nor does one whose requests are corrected, which is
+    reported as one pod less and one more.
+    """
+    found, corrected = [], ""
+    for pod, sign, _ in changes:
+        if sign < 0:
+            corrected = "" if pod.assumed else pod.uid
+        elif not pod.assumed and pod.uid != corrected:
+            found.append(pod.node)
+    return found

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from dynsched.core.health import unusable_rules
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.load.pods import error_of_requests
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, named_rules
-from dynsched.features.order.ranks import UNLISTED, Order, host_names, why_not_listed
+from dynsched.features.order.ranks import Order, host_names, why_not_listed
 from dynsched.features.placing import TENTHS
 from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
 
-_PREFIX: Final = "dynsched_order"
 MAX_LISTED: Final = 20
 """Pools without room that `/order` lists; it counts all."""
 
@@ -34,7 +32,7 @@ class LastOrder(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OrderStatus:
-    """The newest order and the results of its writes; also their metrics, as a collector."""
+    """The newest order and the results of its writes."""
 
     order: Order | None = None
     """None before the first tick, while ticks are overdue, while the rules have no `order`, and
@@ -57,41 +55,6 @@ class OrderStatus:
     def problem(self) -> str | None:
         """Why new pods do not get the order as the rules want it, in one line."""
         return self.error or self.unknown
-
-    def collect(self) -> Iterator[Metric]:
-        """Called by the registry of metrics."""
-        writes = CounterMetricFamily(
-            f"{_PREFIX}_writes", "Writes and deletions of the NodeOrder.", labels=["result"]
-        )
-        for result, count in self.calls.items():
-            writes.add_metric([result], count)
-        yield writes
-        if self.in_force is not None:
-            yield _gauge(
-                "last_write_timestamp_seconds",
-                "When this replica last wrote the NodeOrder in force.",
-                {"": self.in_force.at},
-            )
-        order = self.order
-        if order is None:
-            return
-        sizes = {pool: sum(1 for _ in nodes_of(order, pool)) for pool in order.lists}
-        yield _gauge("nodes", "Nodes that the order ranks, by pool.", sizes, "pool")
-        unlisted = {kind: order.counts[kind] for kind in UNLISTED}
-        yield _gauge("unlisted_nodes", "Nodes without a rank, by reason.", unlisted, "reason")
-        left_out = {"": len(order.left_out)}
-        yield _gauge("left_out_pools", "Pools for which the NodeOrder has no room.", left_out)
-        if self.pods.running is not None:
-            with_order = {"": self.pods.with_order}
-            yield _gauge("pods", "Running pods that got the order when created.", with_order)
-
-
-def _gauge(name: str, text: str, values: Mapping[str, float], label: str = "") -> Metric:
-    """``values`` by the label; without one there is one value."""
-    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text)
-    for key, value in values.items():
-        family.add_sample(family.name, {label: key} if label else {}, value)
-    return family
 
 
 def why_unknown(tick: Tick) -> str | None:

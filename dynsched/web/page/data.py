@@ -11,15 +11,18 @@ import msgspec
 
 from dynsched import __version__
 from dynsched.core.alerts import Alert, AlertState
+from dynsched.core.evaluate import Evaluation
 from dynsched.core.health import is_blind
 from dynsched.core.marks import MarkState
 from dynsched.core.samples import Quality
 from dynsched.core.tick import Tick
 from dynsched.core.wording import coded
+from dynsched.features.order.ranks import Order
+from dynsched.features.order.status import place_of
 from dynsched.rules.rule_set import Rule
-from dynsched.web.page.history import four_digits, node_state
+from dynsched.web.node_series import counting_alerts
+from dynsched.web.nodes import node_detail, note_of
 from dynsched.web.status import rules_answer
-from dynsched.web.why import note_of
 
 MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
 """The bits of a node in the column ``flags``."""
@@ -33,9 +36,9 @@ def encoded_page(tick: Tick, about: About) -> bytes:
     evaluation, rule_set = tick.evaluation, tick.rule_set
     names = sorted(evaluation.table.entries)
     entries = [evaluation.table.entries[name] for name in names]
-    pools: dict[str, int] = {}
-    since = [(n, evaluation.pressures[name].since) for n, name in enumerate(names)]
-    notes = [(n, note_of(tick, name)) for n, name in enumerate(names)]
+    pools = [each.group.pool for each in entries]
+    since = {n: evaluation.pressures[name].since for n, name in enumerate(names)}
+    notes = {n: note_of(tick, name) for n, name in enumerate(names)}
     return msgspec.json.encode(
         {
             "version": __version__,
@@ -55,17 +58,33 @@ def encoded_page(tick: Tick, about: About) -> bytes:
             "has_order": rule_set.order is not None,
             "nodes": {
                 "name": names,
-                "pool": [pools.setdefault(each.group.pool, len(pools)) for each in entries],
+                "pool": pools,
                 "flags": [_flags(each.mark) for each in entries],
-                "state": "".join(node_state(evaluation, name) for name in names),
-                "since": _sparse([(n, at) for n, at in since if at is not None]),
-                "notes": [(n, *note) for n, note in notes if note is not None],
+                "state": "".join(_node_state(evaluation, name) for name in names),
+                "since": {n: int(at) for n, at in since.items() if at is not None},
+                "notes": {n: note for n, note in notes.items() if note is not None},
             },
-            "pools": list(pools),
+            "pools": sorted(set(pools)),
             "columns": [_column(tick, rule, names) for rule in rule_set.rules],
         },
         enc_hook=coded,
     )
+
+
+def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any] | None:
+    """As `node_detail`, with the machine and its place in the order."""
+    detail = node_detail(tick, name)
+    if detail is None:
+        return None
+    node = tick.evaluation.table.nodes[name]
+    return {
+        **detail,
+        "zone": node.labels.get("topology.kubernetes.io/zone"),
+        "type": node.labels.get("node.kubernetes.io/instance-type"),
+        "cpu": node.allocatable.get("cpu"),
+        "memory": node.allocatable.get("memory"),
+        "order": order and place_of(tick, order, name),
+    }
 
 
 def _unseen_since(tick: Tick) -> float | None:
@@ -85,21 +104,32 @@ def _flags(mark: MarkState) -> int:
     return sum(bit for bit, is_so in bits if is_so)
 
 
+def _node_state(evaluation: Evaluation, name: str) -> str:
+    """A letter: (h)ot, cooling (k), (p)ending, (u)nknown or (c)ool."""
+    alerts = counting_alerts(evaluation, name)
+    if evaluation.pressures[name].hot:
+        fires = any(alert.firing and alert.keep_firing_since is None for alert in alerts)
+        return "h" if fires else "k"
+    if any(alert.state is AlertState.PENDING for alert in alerts):
+        return "p"
+    return "u" if alerts and all(a.quality is not Quality.OK for a in alerts) else "c"
+
+
 def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
     """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
-    current) are sparse: indices of nodes, and their values.
+    current) are by the index of a node, for those that have it.
     """
     alerts = [tick.evaluation.alerts[name].get(rule.name) for name in names]
     values = [None if alert is None else alert.compared for alert in alerts]
     known = [(n, alert) for n, alert in enumerate(alerts) if alert is not None]
-    active = [(n, each.since) for n, each in known if each.state is not AlertState.INACTIVE]
-    unknown = [(n, each.known_at) for n, each in known if each.quality is not Quality.OK]
+    active = {n: int(a.since) for n, a in known if a.state is not AlertState.INACTIVE}
+    unknown = {n: int(a.known_at) for n, a in known if a.quality is not Quality.OK}
     return {
-        "value": [value and four_digits(value) for value in values],
+        "value": [value and float(f"{value:.4g}") for value in values],
         "state": "".join(map(_state, alerts)),
         "quality": "".join("-" if alert is None else alert.quality[0] for alert in alerts),
-        "since": _sparse(active),
-        "known": _sparse(unknown),
+        "since": active,
+        "known": unknown,
     }
 
 
@@ -110,7 +140,3 @@ def _state(alert: Alert | None) -> str:
     if alert is None:
         return "-"
     return "h" if alert.keep_firing_since is not None else alert.state[0]
-
-
-def _sparse(times: Sequence[tuple[int, float]]) -> tuple[list[int], list[int]]:
-    return [n for n, _ in times], [int(at) for _, at in times]

@@ -10,8 +10,9 @@ from builders import named
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.load.pods import BoundPod, PodChange
-from dynsched.core.load.recent import RecentPods
+from dynsched.core.load.pods import BoundPod, PodChange, RecentPod
+from dynsched.core.load.recent import MOST_BOUND, RecentPods, just_bound, newly_bound
+from dynsched.core.nodes import Node
 
 
 def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> BoundPod:
@@ -177,3 +178,29 @@ def test_the_changes_add_up_to_the_pods_that_are_remembered(steps) -> None:
     for found, bound, ended in recent.pods(0):
         pods[found.node] += (bound is not None) - (ended is not None)
     assert all(changes[name] == pods[name] for name in "xyz")
+
+
+def test_each_binding_counts_once_however_it_is_told() -> None:
+    pods = RecentPods()
+    pods.follow({name: Node(name) for name in "abc"})
+    pods.add(BoundPod("1", "a", assumed=True), 0.0)
+    assert newly_bound(pods.changes_after(0)) == []
+    pods.add(BoundPod("1", "a"), 1.0)  # the binding that was assumed is observed
+    pods.add(BoundPod("1", "a", cpu=2.0), 2.0)  # its requests are corrected
+    pods.add(BoundPod("2", "b"), 3.0)
+    pods.end(BoundPod("2", "b"), 4.0)
+    assert newly_bound(pods.changes_after(0)) == ["a", "b"]
+
+
+def test_pods_that_were_seen_to_be_bound_and_still_run_are_listed_the_latest_first() -> None:
+    def bound(name: str, at: float | None, node: str = "a", *, ended: float | None = None):
+        return RecentPod(BoundPod(name, node, name=name), at, ended)
+
+    gone = [bound("x", 1.0, "b"), bound("x", 1.0, ended=1.0), bound("x", None, ended=1.0)]
+    assumed = RecentPod(BoundPod("x", "a", assumed=True), 1.0, None)
+    running = [bound(f"p{age}", float(age)) for age in range(500)]
+    found = just_bound([assumed, *gone, *reversed(running)], "a")
+    assert found.total == 500
+    assert [(each.pod, each.age) for each in found.pods] == [
+        (f"p{age}", float(age)) for age in range(MOST_BOUND)
+    ]

@@ -1,13 +1,9 @@
 // What is asked of the server. All addresses are relative, so that the page works below any path.
 
-/** `states`: a letter for each time, of `STATE_OF`. @typedef {{times: number[], values: Record<string, (number | null)[]>, states: string}} Past */
 /** @typedef {{at: number, node: string, kind: string, rule: string, value: number | null, why: import("./i18n.js").Reason}} Change */
 
 /** How long an answer may take. */
 const PATIENCE = 10_000;
-/** How much of a URL the names of nodes may fill: servers refuse longer ones. */
-const LONGEST = 5000;
-const MOST_NODES = 60;
 
 /** @param {string} path @param {Record<string, string>} [headers] */
 function ask(path, headers = {}) {
@@ -39,56 +35,17 @@ export async function rulesError() {
   return (await answer.json()).rules_error ?? null;
 }
 
-/** @param {string[]} names @returns {Promise<{step: number, nodes: Map<string, Past>}>} */
-export async function pastOf(names) {
-  /** @type {string[]} */
-  const queries = [];
-  let count = 0;
-  for (const name of names) {
-    const part = `node=${encodeURIComponent(name)}`;
-    const last = queries[queries.length - 1];
-    if (last === undefined || count === MOST_NODES || last.length + part.length > LONGEST) {
-      queries.push(part);
-      count = 1;
-    } else {
-      queries[queries.length - 1] = `${last}&${part}`;
-      count += 1;
-    }
-  }
-  /** @type {Map<string, Past>} */
-  const nodes = new Map();
-  let step = 60;
-  for (const query of queries) {
-    const answer = await ask(`page/history?${query}`);
-    if (!answer.ok) throw new Error(`${answer.status}`);
-    const found = await answer.json();
-    step = found.step;
-    for (const [name, past] of Object.entries(found.nodes)) {
-      nodes.set(name, { times: found.times, .../** @type {any} */ (past) });
-    }
-  }
-  return { step, nodes };
-}
-
 /** Where a node is in the order: by pool its rank by load, of how many, and the weight of its level; or `why` it is in none.
  * @typedef {{pools: Record<string, {rank: number, of: number, weight: number}>, why: string | null}} Place */
 
-/** Null in place of a list or of the machine: that is not known. `changes`: the latest first; `requested`: by pods, by rule and in its unit.
- * @typedef {{bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
- *   above: {pod: string, resource: "cpu" | "memory", above: number}[] | null, changes: Change[], clears: import("./i18n.js").Reason[],
- *   machine: {zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null} | null,
- *   requested: Record<string, number>}} About */
+/** As of `/nodes/NAME`, and more: null is what is not known; `changes`: the latest first.
+ * @typedef {{rules: any[], clears: import("./i18n.js").Reason[], changes: Change[],
+ *   bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
+ *   zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null}} About */
 
-/** What is known of a node, without its values of the last hour. @param {string} name @returns {Promise<About>} */
+/** What is known of a node; null where there is no such node. @param {string} name @returns {Promise<About | null>} */
 export async function aboutNode(name) {
-  const answer = await ask(`page/node?node=${encodeURIComponent(name)}`);
-  if (!answer.ok) throw new Error(`${answer.status}`);
-  return answer.json();
-}
-
-/** As of `/nodes/NAME`; null where there is no such node. @param {string} name @returns {Promise<any>} */
-export async function nodeOf(name) {
-  const answer = await ask(`nodes/${encodeURIComponent(name)}`);
+  const answer = await ask(`page/nodes/${encodeURIComponent(name)}`);
   if (answer.status === 404) return null;
   if (!answer.ok) throw new Error(`${answer.status}`);
   return answer.json();

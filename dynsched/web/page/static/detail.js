@@ -1,26 +1,19 @@
-// One node, beside the others: why it is as it is and until when, its values over time, the pods behind them, what changed.
+// One node, beside the others: why it is as it is and until when, its values, the pods that were just bound, what changed.
 
 import { changeList } from "./changes.js";
-import { LEFT, RIGHT, chart, spansOf } from "./chart.js";
-import { aboutNode, nodeOf, pastOf } from "./data.js";
-import { get, make, strip, svg } from "./draw.js";
+import { aboutNode } from "./data.js";
+import { Bar, get, make } from "./draw.js";
 import { amount, counted, number, said, span, t, valueOf } from "./i18n.js";
 import { MARKED, beyond, sinceOf } from "./model.js";
 import { reading } from "./overview.js";
-import { describeMark } from "./row.js";
-
-/** Hours that charts show. */
-const RANGES = [0.25, 1];
+import { describeMark, readingOf, showReading } from "./row.js";
 
 export class Detail {
-  /** @param {{closed: (name: string) => void, ranged: (hours: number) => void, beside: (name: string, step: number) => string | undefined, open: (name: string) => void}} on */
+  /** @param {{closed: (name: string) => void, beside: (name: string, step: number) => string | undefined, open: (name: string) => void}} on */
   constructor(on) {
     this.on = on;
     this.box = /** @type {HTMLDialogElement} */ (get("detail"));
     this.name = "";
-    this.hours = RANGES[1];
-    /** What the charts were drawn from, and they. @type {Map<string, {shows: string, picture: Element}>} */
-    this.charts = new Map();
     this.box.addEventListener("close", () => {
       const name = this.name;
       this.name = "";
@@ -43,8 +36,6 @@ export class Detail {
   /** @param {string} name @param {import("./model.js").Model} model @param {number} now */
   async open(name, model, now) {
     this.name = name;
-    this.hours = 0;
-    this.charts.clear();
     await this.update(model, now);
   }
 
@@ -52,14 +43,9 @@ export class Detail {
   async update(model, now) {
     const name = this.name;
     if (!name) return;
-    const asked = RANGES.find((hours) => String(hours) === new URLSearchParams(location.search).get("hours"));
-    const hours = this.hours || asked || 0;
-    const [answer, past, about] = await Promise.all([nodeOf(name), pastOf([name]), aboutNode(name)]);
-    if (this.name !== name || (this.hours && this.hours !== hours)) return; // another one was opened meanwhile
+    const known = await aboutNode(name);
+    if (this.name !== name) return; // another one was opened meanwhile
     const node = model.nodes.find((each) => each.name === name);
-    const recent = past.nodes.get(name);
-    // What is known is to fill the charts.
-    this.hours = hours || (recent && recent.times[0] < now - 3600 * RANGES[0] ? RANGES[1] : RANGES[0]);
     const [scrolled, isSame] = [this.box.scrollTop, this.box.dataset.node === name];
     if (!this.box.open) {
       // Where there is room, the list beside it goes on being used.
@@ -68,12 +54,11 @@ export class Detail {
     }
     this.box.dataset.node = name;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.key;
-    const shown = node && answer ? this.about(node, answer, recent, about, model, now) : [make("p", { text: t("gone", name) })];
+    const shown = node && known ? this.about(node, known, model, now) : [make("p", { text: t("gone", name) })];
     this.box.replaceChildren(this.title(name), ...shown);
     const key = isSame && focused ? focused : "title";
     if (!isSame || focused) /** @type {HTMLElement | null} */ (this.box.querySelector(`[data-key="${key}"]`))?.focus({ preventScroll: true });
     this.box.scrollTop = isSame ? scrolled : 0;
-    this.redraw = () => this.update(model, now);
   }
 
   close() {
@@ -92,72 +77,29 @@ export class Detail {
       make("div", { class: "range" }, button("previous", () => this.step(-1)), button("next", () => this.step(1)), button("close", () => this.box.close())));
   }
 
-  /**
-   * @param {import("./model.js").Node} node @param {any} answer
-   * @param {import("./data.js").Past | undefined} recent @param {import("./data.js").About} known
-   * @param {import("./model.js").Model} model @param {number} now
-   */
-  about(node, answer, recent, known, model, now) {
+  /** @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
+  about(node, known, model, now) {
     return [
-      make("p", { class: "why-so", text: whySo(node, answer, known, model, now) }),
+      make("p", { class: "why-so", text: whySo(node, known, model, now) }),
       ...(known.clears.length ? [make("p", { text: t("what_clears") }), make("ul", {}, ...known.clears.map((reason) => make("li", { text: said(reason) })))] : []),
-      facts(node, answer, known, model),
-      this.ranges(), ...this.overTime(model, node, answer, recent, known, now),
-      ...this.above(known.above), ...this.bound(known.bound),
+      facts(node, known, model),
+      this.values(node, model, now), ...this.bound(known.bound),
       make("h3", { text: t("changes") }),
       known.changes.length ? changeList(known.changes, model) : make("p", { text: t("no_changes") }),
       command(node.name), make("p", {}, make("a", { class: "link", href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })),
     ];
   }
 
-  /** The heading of the charts, with the time that they show. */
-  ranges() {
-    const buttons = RANGES.map((hours) => {
-      const button = make("button", { type: "button", class: "small", "data-key": hours, "aria-pressed": String(hours === this.hours), text: span(hours * 3600) });
-      button.addEventListener("click", () => {
-        this.hours = hours;
-        this.on.ranged(hours);
-        this.redraw?.();
-      });
-      return button;
+  /** By rule, with the limits. @param {import("./model.js").Node} node @param {import("./model.js").Model} model @param {number} now */
+  values(node, model, now) {
+    const rows = model.data.rules.flatMap((rule, at) => {
+      const found = readingOf(model.data.columns[at], node.index, now);
+      if (found.quality === "-") return [];
+      const bar = new Bar(rule);
+      showReading(bar, rule, found);
+      return [[rule.name, make("span", {}, bar.text, bar.picture), `${rule.op} ${number(rule.threshold)}`, number(rule.clear_threshold)]];
     });
-    return make("div", { class: "heading" }, make("h3", { text: t("over_time") }), make("div", { class: "range", role: "group", "aria-label": t("range") }, ...buttons));
-  }
-
-  /**
-   * @param {import("./model.js").Model} model @param {import("./model.js").Node} node @param {any} answer
-   * @param {import("./data.js").Past | undefined} recent @param {import("./data.js").About} known @param {number} now
-   */
-  overTime(model, node, answer, recent, known, now) {
-    if (!recent || recent.times.length < 2) return [make("p", { text: t("no_history") })];
-    const range = /** @type {[number, number]} */ ([now - this.hours * 3600, now]);
-    const width = Math.max(280, Math.floor(/** @type {Element} */ (this.box).clientWidth - 40));
-    const kinds = new Set(["curve", "line-threshold"]);
-    const charts = model.data.rules.flatMap((rule, at) => {
-      const column = model.data.columns[at];
-      if (!recent.values[rule.name] || column.state[node.index] === "-") return [];
-      const quality = column.quality[node.index];
-      const value = quality === "o" ? valueOf(rule, column.value[node.index]) : t(`q_${quality}`);
-      const lines = linesOf(rule);
-      const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected_value ?? undefined;
-      const spans = spansOf(rule, recent, (at) => fired(known.changes, rule.name, at), range);
-      for (const { kind } of lines) kinds.add(kind);
-      for (const [marked] of spans) kinds.add(marked ? "was-marked" : "unknown");
-      if (expected !== undefined) kinds.add("dot");
-      const shows = JSON.stringify([this.hours, recent.times.length, recent.times[recent.times.length - 1], spans, lines, expected, width]);
-      let kept = this.charts.get(rule.name);
-      if (kept?.shows !== shows) {
-        kept = { shows, picture: chart(rule, recent, spans, lines, expected, range, width) };
-        this.charts.set(rule.name, kept);
-      }
-      return [
-        make("p", {}, make("b", { text: rule.name }), ` ${value} (${rule.op} ${number(rule.threshold)}, ${t("clears", number(rule.clear_threshold))})`),
-        kept.picture,
-      ];
-    });
-    const states = strip(recent, range, width - LEFT - RIGHT, 20);
-    states.classList.add("states");
-    return [states, ...charts, make("ul", { class: "legend" }, ...[...kinds].map(key))];
+    return this.list(t("rules"), ["rule", "value", "threshold", "clear_at"].map((key) => t(key)), rows);
   }
 
   /** Nothing where pods are not watched. @param {import("./data.js").About["bound"]} bound */
@@ -172,29 +114,20 @@ export class Detail {
     return more > 0 ? [...found, make("p", { text: t("more_pods", counted(more)) })] : found;
   }
 
-  /** Nothing where it is not known. @param {import("./data.js").About["above"]} above */
-  above(above) {
-    if (above === null) return [];
-    const title = make("h3", { text: t("pods_above") });
-    if (above.length === 0) return [title, make("p", { text: t("no_pods_above") })];
-    const rows = above.map(({ pod, resource, above: more }) => [pod, t(resource), t("more_than_requested", amount(resource, more))]);
-    return [title, this.list(t("pods_above"), [t("pod"), t("resource"), t("above")], rows)];
-  }
-
-  /** @param {string} label @param {string[]} heads @param {string[][]} rows */
+  /** @param {string} label @param {string[]} heads @param {(string | Element)[][]} rows */
   list(label, heads, rows) {
     return make("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label },
       make("table", {},
         make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })))),
         make("tbody", {}, ...rows.map(([name, ...cells]) =>
-          make("tr", {}, make("th", { scope: "row", text: name }), ...cells.map((text) => make("td", { text })))))));
+          make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)))))));
   }
 }
 
-/** In one line why the node is as it is. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
-function whySo(node, answer, known, model, now) {
+/** In one line why the node is as it is. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
+function whySo(node, known, model, now) {
   const rules = model.data.rules;
-  const causes = answer.rules.flatMap((/** @type {any} */ each) => {
+  const causes = known.rules.flatMap((/** @type {any} */ each) => {
     if (each.state !== "firing" || each.shadow) return [];
     const since = span(now - Date.parse(each.active_since ?? each.since) / 1000);
     const rule = rules.find(({ name }) => name === each.rule);
@@ -212,18 +145,17 @@ function whySo(node, answer, known, model, now) {
   return `${node.note ? describeMark(node) : t(node.state === "unknown" ? "s_unknown" : "nothing_fires")}${value}${t("stop")}`;
 }
 
-/** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {any} answer @param {import("./data.js").About} known @param {import("./model.js").Model} model */
-function facts(node, answer, { machine, requested }, model) {
+/** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model */
+function facts(node, known, model) {
   /** @type {[string, string | null | undefined][]} */
-  const lines = [[t("pool"), node.pool], [t("zone"), machine?.zone]];
-  const size = machine && [machine.type, machine.cpu && amount("cpu", machine.cpu), machine.memory && amount("memory", machine.memory)];
-  lines.push([t("size"), size?.filter(Boolean).join(", ")]);
+  const lines = [[t("pool"), node.pool], [t("zone"), known.zone]];
+  const size = [known.type, known.cpu && amount("cpu", known.cpu), known.memory && amount("memory", known.memory)];
+  lines.push([t("size"), size.filter(Boolean).join(", ")]);
   model.data.rules.forEach((rule) => {
-    if (rule.name in requested) lines.push([t("requested", rule.name), number(requested[rule.name])]);
-    const expected = answer.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected;
+    const expected = known.rules.find((/** @type {any} */ each) => each.rule === rule.name)?.expected;
     if (expected && (expected.bound || expected.ended)) lines.push([t("expected", rule.name), t("expected_line", ...["load", "measured", "bound", "ended"].map((key) => expected[key].toFixed(1)))]);
   });
-  const { pools = {}, why = null } = machine?.order ?? {};
+  const { pools = {}, why = null } = known.order ?? {};
   for (const [pool, { rank, of, weight }] of Object.entries(pools)) lines.push([pool ? t("order_in", pool) : t("order"), t("place", counted(rank), counted(of), weight)]);
   if (why) lines.push([t("order"), t(`left_${why}`)]);
   return make("dl", { class: "about" }, ...lines.flatMap(([name, text]) => (text ? make("div", {}, make("dt", { text: name }), make("dd", { text })) : [])));
@@ -239,25 +171,4 @@ function command(name) {
     button.textContent = t("copied");
   });
   return make("p", {}, code, " ", button);
-}
-
-/** Whether the rule fired then; undefined before the first change that is known. @param {import("./data.js").Change[]} changes @param {string} rule @param {number} at */
-function fired(changes, rule, at) {
-  const before = changes.filter((change) => change.at < at + 1); // the times of points are rounded
-  return before.length ? before.find((change) => change.rule === rule)?.kind === "firing" : undefined;
-}
-
-/** The lines that explain a mark: where the rule fires and clears. @param {import("./model.js").Rule} rule */
-function linesOf(rule) {
-  const lines = [{ value: rule.threshold, kind: "line-threshold", text: number(rule.threshold) }];
-  if (rule.clear_threshold !== rule.threshold) lines.push({ value: rule.clear_threshold, kind: "line-clear", text: number(rule.clear_threshold) });
-  return lines.sort((a, b) => b.value - a.value);
-}
-
-/** An entry of the charts' legend. @param {string} kind */
-function key(kind) {
-  const shape = kind === "was-marked" || kind === "unknown" ? svg("rect", { class: `at ${kind}`, y: 5, width: 16, height: 4 })
-    : kind === "dot" ? svg("circle", { class: kind, cx: 8, cy: 7, r: 4 })
-      : svg("line", { class: kind, x1: 0, x2: 16, y1: 7, y2: 7 });
-  return make("li", {}, svg("svg", { width: 16, height: 14, "aria-hidden": "true" }, shape), t(`k_${kind.replace("line-", "").replace("-", "_")}`));
 }

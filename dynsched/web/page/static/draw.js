@@ -1,7 +1,6 @@
-// Elements, bars and curves. No style attributes: the Content-Security-Policy forbids them.
+// Elements and bars. No style attributes: the Content-Security-Policy forbids them.
 
-import { t } from "./i18n.js";
-import { STATE_OF, fullScale } from "./model.js";
+import { fullScale } from "./model.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -165,48 +164,4 @@ export class Bar {
     this.colour.set(`bar ${why ? "unknown" : colour}`);
     this.width.set(value === null ? 0 : this.x(value));
   }
-}
-
-/** The path of a curve, with a gap where nothing is known. @param {(number | null)[]} values @param {(at: number) => string} x @param {(value: number) => string} y */
-export function pathOf(values, x, y) {
-  let [path, open] = ["", false];
-  values.forEach((value, at) => {
-    if (value !== null) path += `${open ? "L" : "M"}${x(at)} ${y(value)}`;
-    open = value !== null;
-  });
-  return path;
-}
-
-/** The end of a scale for these values: that of the rule, if they do not vanish in it. @param {import("./model.js").Rule} rule @param {(number | null)[]} values */
-export function topOf(rule, values) {
-  const most = Math.max(rule.threshold, ...values.map((value) => value ?? 0)) || 1;
-  return fullScale(rule) > 2.5 * most ? 1.25 * most : Math.max(most, fullScale(rule));
-}
-
-/** Letters of the past are capitals where the node was marked. @param {string} letter */
-export const isMarked = (letter) => letter !== letter.toLowerCase();
-
-/**
- * What was decided of a node over time, and below it when it was marked.
- * @param {import("./data.js").Past} past @param {[number, number]} range @param {number} width @param {number} height
- */
-export function strip({ times, states }, [first, last], width, height) {
-  const x = (/** @type {number} */ time) => (Math.max(0, Math.min(1, (time - first) / (last - first || 1))) * width).toFixed(1);
-  const lane = height - 5;
-  /** @type {Map<string, string>} */
-  const paths = new Map();
-  const add = (/** @type {(letter: string) => string} */ kind, /** @type {number} */ top, /** @type {number} */ high) => {
-    for (let at = 0; at < times.length; ) {
-      const from = at;
-      while (at < times.length && kind(states[at]) === kind(states[from])) at += 1;
-      const end = times[at] ?? last;
-      if (kind(states[from]) && end > first) {
-        paths.set(kind(states[from]), `${paths.get(kind(states[from])) ?? ""}M${x(times[from])} ${top}v${high}H${x(end)}v-${high}z`);
-      }
-    }
-  };
-  add((letter) => STATE_OF[letter.toLowerCase()], 0, lane);
-  add((letter) => (isMarked(letter) ? "was-marked" : ""), lane + 2, 3);
-  const kinds = [...paths].map(([kind, d]) => svg("path", { class: kind === "was-marked" ? kind : `at ${kind}`, d }));
-  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": t("strip_label", [...paths.keys()].map((kind) => t(`s_${kind.replace("was-", "")}`)).join(", ")) }, ...kinds);
 }

@@ -1,6 +1,5 @@
-// A cell for each node, by pool, on canvases: 5,000 elements would be slow to lay out. A cell is drawn
-// again only where it looks otherwise than before. The same nodes are in the table, for those who cannot
-// see a canvas or use a mouse.
+// A cell for each node, by pool, on canvases: 5,000 elements would be slow to lay out. The same nodes are
+// in the table, for those who cannot see a canvas or use a mouse.
 
 import { counted, t, valueOf } from "./i18n.js";
 import { get, make, say, tailOf } from "./draw.js";
@@ -22,8 +21,7 @@ const [LEFT_OUT, FAINT] = [0.15, 0.4];
 /** Pixels between cells. @param {number} size */
 const gapOf = (size) => (size < SHAPED ? 1 : 2);
 
-/** All that the picture of a cell depends on, beside its size and the colours. @typedef {string} Look */
-/** @typedef {{name: string, nodes: Node[], shared: [string, string], about: string, title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number, drawn: Look[]}} Pool; `size`: how high */
+/** @typedef {{name: string, nodes: Node[], shared: [string, string], about: string, title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number}} Pool; `size`: how high */
 
 export class Grid {
   /** @param {(name: string) => void} open */
@@ -45,14 +43,10 @@ export class Grid {
       this.width = this.box.clientWidth;
       this.draw();
     }).observe(this.box);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
-  }
-
-  /** In other colours. */
-  repaint() {
-    this.colours = paint();
-    for (const pool of this.pools.values()) pool.drawn = [];
-    this.draw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.colours = paint();
+      this.draw();
+    });
   }
 
   /** @param {import("./model.js").Model} model @param {Node[]} found those that fit the filters @param {boolean} still whether cells stay where they are */
@@ -99,8 +93,7 @@ export class Grid {
 
   /** Frame the cells of nodes that became hot since the last update, until something else is drawn. @param {import("./model.js").Model} model */
   pointAtHot({ data, nodes }) {
-    const [indices, since] = data.nodes.since;
-    const found = new Set(indices.filter((_, at) => since[at] > this.seenAt).map((index) => nodes[index]).filter((node) => node.state === "hot"));
+    const found = new Set(nodes.filter((node) => node.state === "hot" && data.nodes.since[node.index] > this.seenAt));
     this.seenAt = data.taken_at;
     if (found.size === 0 || found.size > POINTED_AT || this.width === 0) return;
     /** @type {Element[]} */
@@ -123,7 +116,7 @@ export class Grid {
   addPool(name) {
     const canvas = /** @type {HTMLCanvasElement} */ (make("canvas", { role: "img", "data-pool": name }));
     /** @type {Pool} */
-    const pool = { name, nodes: [], shared: ["", ""], about: "", title: make("h3"), canvas, columns: 1, wide: 10, size: 10, drawn: [] };
+    const pool = { name, nodes: [], shared: ["", ""], about: "", title: make("h3"), canvas, columns: 1, wide: 10, size: 10 };
     canvas.addEventListener("click", (event) => {
       const node = this.at(pool, event);
       if (node) this.open(node.name);
@@ -165,83 +158,40 @@ export class Grid {
       const left = cell.wide > cell.size && pool.shared.some(Boolean) ? t("semicolon") + t("shared", pool.shared.join("…")) : "";
       say(pool.title, pool.about + left);
     }
-    for (const pool of this.pools.values()) this.drawPool(pool, this.width, cell, this.colours);
+    for (const pool of this.pools.values()) this.drawPool(pool, this.width, cell);
   }
 
-  /** @param {Pool} pool @param {number} width @param {{wide: number, size: number}} cell @param {Record<string, string>} colours */
-  drawPool(pool, width, { wide, size }, colours) {
+  /** @param {Pool} pool @param {number} width @param {{wide: number, size: number}} cell */
+  drawPool(pool, width, { wide, size }) {
     const { canvas, nodes } = pool;
     const ratio = devicePixelRatio || 1;
     const gap = gapOf(size);
     const columns = Math.max(1, Math.floor((width + gap) / (wide + gap)));
-    const rows = Math.max(1, Math.ceil(nodes.length / columns));
-    const height = rows * (size + gap);
-    const dots = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (pool.drawn.length === 0 || pool.size !== size || pool.wide !== wide || canvas.width !== dots[0] || canvas.height !== dots[1]) {
-      [canvas.width, canvas.height] = dots; // this clears it
-      canvas.style.height = `${height}px`;
-      Object.assign(pool, { size, wide, columns, drawn: [] });
-    }
+    const height = Math.max(1, Math.ceil(nodes.length / columns)) * (size + gap);
+    Object.assign(pool, { size, wide, columns });
+    [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)]; // this clears it
+    canvas.style.height = `${height}px`;
     const context = canvas.getContext("2d");
     if (!context) return;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.textBaseline = "middle";
-    const x = (/** @type {number} */ at) => (at % columns) * (wide + gap);
-    const y = (/** @type {number} */ at) => Math.floor(at / columns) * (size + gap);
-    const changed = this.changedCells(pool);
-    // With the space around it: where pixels are no whole number of dots, its edge reaches into that.
-    for (const at of changed) context.clearRect(x(at) - gap / 2, y(at) - gap / 2, wide + gap, size + gap);
-    // All cells of a colour together: to set the colour takes longer than to draw a cell.
-    /** @type {Map<string, number[]>} */
-    const cells = new Map();
-    for (const at of changed) {
-      if (at >= nodes.length) continue; // there is no such node any more
-      const colour = colourOf(nodes[at]);
-      const places = cells.get(colour);
-      if (places) places.push(at);
-      else cells.set(colour, [at]);
-    }
-    for (const [colour, places] of cells) {
-      context.fillStyle = colours[colour];
-      for (const at of places) {
-        context.globalAlpha = !this.isChosen(nodes[at]) ? LEFT_OUT : nodes[at].flags & INELIGIBLE ? FAINT : 1;
-        context.fillRect(x(at), y(at), wide, size);
-      }
-    }
-    context.globalAlpha = 1;
-    if (size < SHAPED) return;
-    for (const places of cells.values()) {
-      for (const at of places) if (this.isChosen(nodes[at])) this.drawText(context, nodes[at], x(at), y(at), pool, colours);
-    }
-  }
-
-  /** @param {Node} node */
-  isChosen(node) {
-    return this.chosen === null || this.chosen.has(node);
-  }
-
-  /** The places of the cells that look otherwise than they were drawn; from now on they are. @param {Pool} pool */
-  changedCells({ nodes, drawn, shared, wide, size }) {
-    /** @type {number[]} */
-    const changed = [];
     nodes.forEach((node, at) => {
-      let look = `${colourOf(node)} ${node.flags & (INELIGIBLE | MARKED)} ${this.isChosen(node)}`;
-      if (size >= READABLE) look += ` ${this.valueOf(node)} ${wide > size ? `${node.name} ${shared}` : ""}`;
-      if (drawn[at] === look) return;
-      drawn[at] = look;
-      changed.push(at);
+      const [x, y] = [(at % columns) * (wide + gap), Math.floor(at / columns) * (size + gap)];
+      const isChosen = this.chosen === null || this.chosen.has(node);
+      context.fillStyle = this.colours[colourOf(node)];
+      context.globalAlpha = !isChosen ? LEFT_OUT : node.flags & INELIGIBLE ? FAINT : 1;
+      context.fillRect(x, y, wide, size);
+      context.globalAlpha = 1;
+      if (isChosen && size >= SHAPED) this.drawText(context, node, x, y, pool);
     });
-    for (let at = nodes.length; at < drawn.length; at += 1) changed.push(at);
-    drawn.length = nodes.length;
-    return changed;
   }
 
   /**
    * What stands in a cell beside its colour: an edge where it is marked, a shape for its state, its value and its name.
-   * @param {CanvasRenderingContext2D} context @param {Node} node @param {number} x @param {number} y @param {Pool} pool @param {Record<string, string>} colours
+   * @param {CanvasRenderingContext2D} context @param {Node} node @param {number} x @param {number} y @param {Pool} pool
    */
-  drawText(context, node, x, y, { shared, wide, size }, colours) {
-    const ink = node.flags & INELIGIBLE ? colours.text : inkOn(colours[colourOf(node)]);
+  drawText(context, node, x, y, { shared, wide, size }) {
+    const ink = node.flags & INELIGIBLE ? this.colours.text : inkOn(this.colours[colourOf(node)]);
     context.fillStyle = context.strokeStyle = ink;
     if (node.flags & MARKED) context.fillRect(x + 2, y + 2, Math.max(2, Math.min(4, size / 10)), size - 4);
     const named = wide > size;
@@ -272,7 +222,7 @@ export class Grid {
 /** The colours as the style sheet has them now. @returns {Record<string, string>} */
 function paint() {
   const style = getComputedStyle(document.documentElement);
-  const dark = style.colorScheme === "dark" || (style.colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   // As they are written: light-dark(#rrggbb, #rrggbb).
   const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).match(/#\w+/g)?.[dark ? 1 : 0] ?? "#000000";
   return Object.fromEntries([...COLOURS, "ineligible", "text"].map((name) => [name, colour(name)]));
@@ -326,19 +276,12 @@ function drawShape(context, state, x, y, reach) {
   }
 }
 
-/** @type {Map<string, string>} */
-const inks = new Map();
-
 /** Black or white, whichever is read better. @param {string} colour as #rrggbb */
 function inkOn(colour) {
-  const known = inks.get(colour);
-  if (known) return known;
   const parts = [1, 3, 5].map((at) => {
     const part = parseInt(colour.trim().slice(at, at + 2), 16) / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
   const light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-  const ink = light > 0.179 ? "#000000" : "#ffffff";
-  inks.set(colour, ink);
-  return ink;
+  return light > 0.179 ? "#000000" : "#ffffff";
 }

@@ -2,20 +2,19 @@
 
 import { texts } from "./texts.js";
 
-/** What was chosen in this browser. @param {string} key */
-export function remembered(key) {
+/** What was chosen in this browser. */
+function remembered() {
   try {
-    return localStorage.getItem(`dynsched.${key}`);
+    return localStorage.getItem("dynsched.language");
   } catch {
     return null; // it keeps nothing for this page
   }
 }
 
-/** @param {string} key @param {string} value empty: as before any choice */
-export function remember(key, value) {
+/** @param {string} value */
+export function rememberLanguage(value) {
   try {
-    if (value) localStorage.setItem(`dynsched.${key}`, value);
-    else localStorage.removeItem(`dynsched.${key}`);
+    localStorage.setItem("dynsched.language", value);
   } catch {
     // The choice holds until the page is loaded again.
   }
@@ -24,7 +23,7 @@ export function remember(key, value) {
 /** What to show by the choice, then by the browser's languages in the order of its wishes; `?lang=` comes first. */
 function choose() {
   const asked = new URLSearchParams(location.search).get("lang");
-  for (const tag of [asked, remembered("language"), ...navigator.languages]) {
+  for (const tag of [asked, remembered(), ...navigator.languages]) {
     if (tag && /^zh\b/i.test(tag)) return "zh-CN";
     if (tag && /^en\b/i.test(tag)) return "en";
   }

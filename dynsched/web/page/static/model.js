@@ -12,8 +12,8 @@
  * @property {(number | null)[]} value what the threshold is compared with
  * @property {string} state one letter a node: i, p, f, h (held), - (the rule is not for the node)
  * @property {string} quality one letter a node: o, m, s, i, f, -
- * @property {[number[], number[]]} since
- * @property {[number[], number[]]} known when there was a value, where it is no longer current
+ * @property {Record<number, number>} since by the node's index
+ * @property {Record<number, number>} known likewise: when there was a value, where it is no longer current
  */
 
 /** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has.
@@ -21,8 +21,8 @@
  *   error: string | null, leader: string | null, taken_at: number, leading: boolean, dry_run: boolean,
  *   rules_error: string | null, capped: string[], failures: number, disputes: number, unseen_since: number | null,
  *   mark: string, max_marked: string, rules: Rule[], has_order: boolean, order: Order | null,
- *   order_error: string | null, nodes: {name: string[], pool: number[], flags: number[], state: string, since: [number[], number[]],
- *   notes: [number, string, Reason][]}, pools: string[], columns: Column[], changes: import("./data.js").Change[],
+ *   order_error: string | null, nodes: {name: string[], pool: string[], flags: number[], state: string, since: Record<number, number>,
+ *   notes: Record<number, [string, Reason]>}, pools: string[], columns: Column[], changes: import("./data.js").Change[],
  *   placements: Placements | null}} Payload */
 
 /** How many pods were placed within each step of `step` seconds that begins at `times`; `by_chance`: on hot nodes, without regard to load.
@@ -57,7 +57,7 @@
 export const [MARKED, INELIGIBLE, CONFLICT] = [1, 2, 4];
 
 /** What was decided of a node, by the letters of the server. @type {Record<string, string>} */
-export const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
+const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
 /** Whether it is hot, and has cooled perhaps. @param {Pick<Node, "state">} node */
 export const isHot = ({ state }) => state === "hot" || state === "held";
 
@@ -100,11 +100,10 @@ export function fullScale(rule) {
 /** @param {Payload} data @returns {Model} */
 export function decode(data) {
   const { name, pool, flags, state: letters, notes } = data.nodes;
-  let next = 0; // notes are in the order of nodes
   /** Those that a node is judged by. */
   const counts = data.rules.flatMap((rule, at) => (rule.shadow ? [] : [at]));
   const shared = sharedBy(name);
-  const rank = ranks(name);
+  const rank = new Map(byName(name).map((one, at) => [one, at]));
   const nodes = name.map((text, index) => {
     let [excess, worst, isCurrent] = [-Infinity, -1, false];
     for (const at of counts) {
@@ -120,32 +119,23 @@ export function decode(data) {
     const decided = STATE_OF[letters[index]];
     const state = decided === "cool" && flags[index] & INELIGIBLE ? "ineligible" : decided;
     /** @type {Node} */
-    const node = {
+    return {
       index,
       name: text,
       short: text.slice(shared[0].length, text.length - shared[1].length),
-      rank: rank[index],
-      pool: data.pools[pool[index]],
+      rank: rank.get(text) ?? 0,
+      pool: pool[index],
       flags: flags[index],
       worst,
       value: data.columns[worst]?.value[index] ?? null,
       excess,
-      known: isCurrent || worst < 0 ? null : ofNode(data.columns[worst].known, index) ?? null,
+      known: isCurrent || worst < 0 ? null : data.columns[worst].known[index] ?? null,
       state,
       danger: (state === "hot" ? 200 : state === "held" ? 100 : 0) + Math.max(-99, Math.min(99, excess)),
-      note: null,
+      note: notes[index] ?? null,
     };
-    if (notes[next]?.[0] === index) {
-      node.note = [notes[next][1], notes[next][2]];
-      next += 1;
-    }
-    return node;
   });
-  return {
-    data,
-    nodes,
-    shared,
-  };
+  return { data, nodes, shared };
 }
 
 /** Letters that names must share before they are left out. */
@@ -161,18 +151,6 @@ export function byName(names) {
   return [...names].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
 }
 
-/** Of the names that came last: most often the next are the same. @type {{names: string, ranks: number[]}} */
-let known = { names: "", ranks: [] };
-
-/** The place of each name among all. @param {string[]} names */
-function ranks(names) {
-  const text = names.join();
-  if (known.names === text) return known.ranks;
-  const places = new Map(byName(names).map((name, rank) => [name, rank]));
-  known = { names: text, ranks: names.map((name) => places.get(name) ?? 0) };
-  return known.ranks;
-}
-
 /** What all of these names begin and end with: a domain, and words up to a dash; each told once. @param {string[]} names sorted @returns {[string, string]} */
 export function sharedBy(names) {
   if (names.length < 2) return ["", ""];
@@ -185,20 +163,6 @@ export function sharedBy(names) {
     suffix = suffix.slice(1).replace(/^[^.]*/, "");
   }
   return [prefix.length >= MANY ? prefix : "", suffix.length >= MANY ? suffix : ""];
-}
-
-/**
- * What a node has, where only some have it. @param {[number[], number[]]} columns indices, which rise,
- * and what those have @param {number} index
- */
-export function ofNode([indices, values], index) {
-  let [low, high] = [0, indices.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (indices[middle] < index) low = middle + 1;
-    else high = middle;
-  }
-  return indices[low] === index ? values[low] : undefined;
 }
 
 /**
@@ -239,30 +203,9 @@ export function select(model, view) {
   );
 }
 
-/** Of how many times as many nodes the first ones are picked out instead of sorting all. */
-const PICKED = 8;
-
 /** The first ones of `nodes` as they are to be shown. @param {Model} model @param {View} view @param {Node[]} nodes @param {number} most */
 export function leading(model, view, nodes, most) {
-  const order = ordering(model, view);
-  if (nodes.length <= PICKED * most) return [...nodes].sort(order).slice(0, most);
-  // Of 5,000 nodes 50 are shown: a node is compared with the last of those, and mostly that is all.
-  /** @type {Node[]} */
-  const kept = [];
-  for (const node of nodes) {
-    if (kept.length === most) {
-      if (order(node, kept[most - 1]) >= 0) continue;
-      kept.pop();
-    }
-    let [low, high] = [0, kept.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (order(node, kept[middle]) < 0) high = middle;
-      else low = middle + 1;
-    }
-    kept.splice(low, 0, node);
-  }
-  return kept;
+  return [...nodes].sort(ordering(model, view)).slice(0, most);
 }
 
 /** Which of two nodes comes first; equal ones by name. @param {Model} model @param {View} view */
@@ -285,7 +228,6 @@ function sorting(model, sort) {
     const places = new Map(byName(model.data.pools).map((name, at) => [name, at]));
     return (node) => places.get(node.pool) ?? -1;
   }
-  if (sort === "since") return (node) => sinceOf(model, node) ?? -Infinity;
   if (sort === "mark") return (node) => (node.flags & MARKED ? 2 : 0) + (node.note ? 1 : 0);
   const at = model.data.rules.findIndex((rule) => `rule:${rule.name}` === sort);
   if (at >= 0) {
@@ -298,10 +240,10 @@ function sorting(model, sort) {
 /** When the state began: of what fires, or of what is pending. @param {Model} model @param {Node} node */
 export function sinceOf(model, node) {
   const { nodes, columns } = model.data;
-  const since = ofNode(nodes.since, node.index);
+  const since = nodes.since[node.index];
   if (since !== undefined) return since;
   for (const at of model.data.rules.keys()) {
-    const found = ofNode(columns[at].since, node.index);
+    const found = columns[at].since[node.index];
     if (found !== undefined) return found;
   }
   return null;

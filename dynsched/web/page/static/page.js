@@ -1,10 +1,10 @@
 // The page: asks for the last tick again and again, and draws what changed.
 
-import { lastTick, pastOf, rulesError } from "./data.js";
+import { lastTick, rulesError } from "./data.js";
 import { Detail } from "./detail.js";
 import { get, make, say } from "./draw.js";
 import { Grid } from "./grid.js";
-import { language, remember, remembered, t } from "./i18n.js";
+import { language, rememberLanguage, t } from "./i18n.js";
 import { STATES, byName, decode, select } from "./model.js";
 import { changeList } from "./changes.js";
 import { order, placements } from "./effect.js";
@@ -12,17 +12,8 @@ import { banners, chips, facts, rules, sentence } from "./overview.js";
 import { holds, inPlace } from "./still.js";
 import { Table } from "./table.js";
 
-/** Seconds after which rows whose past is shown are asked for it again, at least. */
-const PAST_AFTER = 5;
-
-document.documentElement.dataset.theme = remembered("theme") ?? "";
 /** @type {import("./model.js").Model | null} */
 let model = null;
-/** @type {Map<string, import("./data.js").Past>} */
-let past = new Map();
-let pastAt = -Infinity;
-let pastStep = 60;
-let pastBusy = false;
 
 /** Of the tick when it came, in seconds, and when that was. */
 let age = 0;
@@ -35,7 +26,7 @@ let refused = null;
 const view = readView();
 const table = new Table(view, { changed, open });
 const grid = new Grid(open);
-const detail = new Detail({ closed, ranged: (hours) => write({ hours: String(hours) }), beside: (name, step) => table.beside(name, step), open });
+const detail = new Detail({ closed, beside: (name, step) => table.beside(name, step), open });
 
 /** Seconds since the tick. */
 const ageNow = () => age + (performance.now() - cameAt) / 1000;
@@ -107,8 +98,7 @@ function drawNodes(model, still) {
   });
   const found = select(model, view);
   grid.update(model, found, still);
-  table.update(model, found, past, serverNow(), still);
-  askForPast();
+  table.update(model, found, serverNow(), still);
 }
 
 function drawFilters() {
@@ -131,27 +121,6 @@ function choices(id, all, options, chosen) {
     select.replaceChildren(make("option", { value: "", text: all }), ...options.map(([value, text]) => make("option", { value, text })));
   }
   select.value = chosen ?? "";
-}
-
-/** Ask for the past of the rows that are shown, now and then. */
-async function askForPast() {
-  const names = table.visible.map((node) => node.name);
-  const missing = names.some((name) => !past.has(name));
-  const since = (performance.now() - pastAt) / 1000;
-  if (pastBusy || names.length === 0 || since < (missing ? 0.5 : Math.max(PAST_AFTER, pastStep))) return;
-  pastBusy = true;
-  pastAt = performance.now();
-  try {
-    const found = await pastOf(names);
-    past = found.nodes;
-    for (const name of names) if (!past.has(name)) past.set(name, { times: [], values: {}, states: "" });
-    pastStep = found.step;
-    if (model) table.remember(model, past, serverNow());
-  } catch (error) {
-    missed(error);
-  } finally {
-    pastBusy = false;
-  }
 }
 
 /** @param {unknown} error */
@@ -229,20 +198,12 @@ function translate() {
   for (const element of document.querySelectorAll("[data-placeholder]")) element.setAttribute("placeholder", t(/** @type {HTMLElement} */ (element).dataset.placeholder ?? ""));
 }
 
-/** Theme and language, as they were chosen. */
-function offerChoices() {
-  const theme = /** @type {HTMLSelectElement} */ (get("theme"));
-  choices("theme", t("theme_auto"), ["light", "dark"].map((name) => [name, t(`theme_${name}`)]), remembered("theme"));
-  theme.addEventListener("change", () => {
-    remember("theme", theme.value);
-    document.documentElement.dataset.theme = theme.value;
-    grid.repaint();
-  });
+function offerLanguages() {
   const tongue = /** @type {HTMLSelectElement} */ (get("language"));
   tongue.append(...[["en", "English"], ["zh-CN", "简体中文"]].map(([value, text]) => make("option", { value, text, lang: value })));
   tongue.value = language;
   tongue.addEventListener("change", () => {
-    remember("language", tongue.value);
+    rememberLanguage(tongue.value);
     write({ lang: null }); // it would go before the choice
     location.reload();
   });
@@ -290,7 +251,7 @@ function listen() {
 }
 
 translate();
-offerChoices();
+offerLanguages();
 listen();
 drawFilters();
 follow();

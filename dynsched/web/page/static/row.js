@@ -3,7 +3,7 @@
 
 import { Attribute, Bar, CutLabel, Label, NameLink, make } from "./draw.js";
 import { said, span, t, valueOf } from "./i18n.js";
-import { MARKED, beyond, colourOf, fullScale, isHot, ofNode, sinceOf } from "./model.js";
+import { MARKED, beyond, colourOf, fullScale, isHot, sinceOf } from "./model.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
@@ -22,10 +22,9 @@ export class Row {
     const [state, since, worst] = [make("span"), make("span", { class: "since" }), make("small")];
     const mark = cell("why");
     this.rules = model.data.rules.map((_, at) => ({ at, cell: cell("w2"), bar: /** @type {Bar | null} */ (null), shows: "" }));
-    this.past = cell("w3");
     this.element = make("tr", {},
       make("th", { scope: "row" }, this.name.element, make("div", { class: "narrow" }, below)), column,
-      cell("state", state, since, make("div", { class: "narrow" }, worst)), mark, ...this.rules.map((rule) => rule.cell), this.past);
+      cell("state", state, since, make("div", { class: "narrow" }, worst)), mark, ...this.rules.map((rule) => rule.cell));
     this.text = {
       pool: new CutLabel(pool), below: new CutLabel(below), state: new Label(state), since: new Label(since),
       worst: new CutLabel(worst), mark: new Label(mark),
@@ -36,8 +35,8 @@ export class Row {
     };
   }
 
-  /** @param {Node} node @param {Model} model @param {number} now @param {Element | null} curve */
-  show(node, model, now, curve) {
+  /** @param {Node} node @param {Model} model @param {number} now */
+  show(node, model, now) {
     const { text, attributes } = this;
     this.name.show(node.name, node.short);
     attributes.name.set(node.name);
@@ -54,26 +53,16 @@ export class Row {
     text.worst.show(node.worst < 0 ? "" : `${valueOf(model.data.rules[node.worst], node.value)} ${model.data.rules[node.worst].name}`);
     text.mark.show(describeMark(node, true));
     attributes.mark.set(describeMark(node));
-    this.showPast(curve);
-  }
-
-  /** @param {Element | null} curve */
-  showPast(curve) {
-    if (this.past.firstChild !== curve) this.past.replaceChildren(...(curve ? [curve] : []));
   }
 
   /** @param {{at: number, cell: HTMLElement, bar: Bar | null, shows: string}} of @param {Model} model @param {number} now */
   showRule(of, model, now) {
-    const { index } = this.node;
-    const column = model.data.columns[of.at];
     const rule = model.data.rules[of.at];
-    const [value, quality, state] = [column.value[index], column.quality[index], column.state[index]];
-    const known = quality === "o" ? undefined : ofNode(column.known, index);
-    const age = known === undefined ? "" : span(now - known);
-    const shows = `${value} ${quality} ${state} ${age} ${rule.clear_threshold} ${rule.full_at}`;
+    const found = readingOf(model.data.columns[of.at], this.node.index, now);
+    const shows = JSON.stringify([found, rule.clear_threshold, rule.full_at]);
     if (of.shows === shows) return;
     of.shows = shows;
-    if (quality === "-") {
+    if (found.quality === "-") {
       of.bar = null;
       of.cell.replaceChildren("–");
       return;
@@ -83,10 +72,23 @@ export class Row {
       of.bar = new Bar(rule);
       of.cell.replaceChildren(of.bar.text, of.bar.picture);
     }
-    const colour = colourOf({ state: OF_RULE[state] ?? "cool", excess: value === null ? -Infinity : beyond(rule, value) });
-    if (quality === "o") of.bar.show(value, valueOf(rule, value), colour, "");
-    else of.bar.show(value, value === null ? t(`q_${quality}`) : `${valueOf(rule, value)} (${age})`, colour, `${t(`q_${quality}`)}, ${t("ago", age)}`);
+    showReading(of.bar, rule, found);
   }
+}
+
+/** The value of a rule on a node; `age`: of one that is no longer current. @typedef {{value: number | null, quality: string, state: string, age: string}} Reading */
+
+/** @param {import("./model.js").Column} column @param {number} index of the node @param {number} now @returns {Reading} */
+export function readingOf({ value, quality, state, known }, index, now) {
+  const at = quality[index] === "o" ? undefined : known[index];
+  return { value: value[index], quality: quality[index], state: state[index], age: at === undefined ? "" : span(now - at) };
+}
+
+/** @param {Bar} bar @param {import("./model.js").Rule} rule @param {Reading} found */
+export function showReading(bar, rule, { value, quality, state, age }) {
+  const colour = colourOf({ state: OF_RULE[state] ?? "cool", excess: value === null ? -Infinity : beyond(rule, value) });
+  if (quality === "o") bar.show(value, valueOf(rule, value), colour, "");
+  else bar.show(value, value === null ? t(`q_${quality}`) : `${valueOf(rule, value)} (${age})`, colour, `${t(`q_${quality}`)}, ${t("ago", age)}`);
 }
 
 /** The mark, and why it is not what the rules say; with `short` in a few words. @param {Node} node */

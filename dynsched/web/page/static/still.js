@@ -37,17 +37,3 @@ export function asShown(sorted, shown, all) {
   const known = new Set(before);
   return [...before, ...sorted.filter((one) => !known.has(one))].slice(0, Math.max(before.length, sorted.length));
 }
-
-/** How many of `shown` are at another place in `sorted`: as few as have to move. @template T @param {T[]} sorted @param {T[]} shown */
-export function moved(sorted, shown) {
-  const rank = new Map(sorted.map((one, at) => [one, at]));
-  /** The lowest ends of rising runs of each length. @type {number[]} */
-  const ends = [];
-  for (const one of shown) {
-    const at = rank.get(one);
-    if (at === undefined) continue;
-    const length = ends.findIndex((end) => end > at);
-    ends[length < 0 ? ends.length : length] = at;
-  }
-  return shown.length - ends.length;
-}

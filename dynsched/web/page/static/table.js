@@ -1,15 +1,14 @@
 // The table of nodes: a row for each place, in which what differs is written.
 
-import { get, make, say, strip } from "./draw.js";
-import { counted, number, span, t } from "./i18n.js";
+import { get, make, say } from "./draw.js";
+import { counted, number, t } from "./i18n.js";
 import { leading } from "./model.js";
 import { Row } from "./row.js";
-import { asShown, moved } from "./still.js";
+import { asShown } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").View} View */
-/** @typedef {import("./data.js").Past} Past */
 
 /** Rows that are shown at first, and that the button adds. */
 const PAGE = 50;
@@ -27,8 +26,6 @@ export class Table {
     this.body = /** @type {HTMLElement} */ (get("nodes").querySelector("tbody"));
     /** In the order in which they stand there. @type {Row[]} */
     this.rows = [];
-    /** Of the nodes that are shown, and what they are drawn of. @type {Map<string, {shows: string, picture: Element}>} */
-    this.curves = new Map();
     this.columns = "";
     /** @type {Node[]} */
     this.visible = [];
@@ -42,18 +39,15 @@ export class Table {
     this.body.addEventListener("click", (event) => this.click(event));
   }
 
-  /** @param {Model} model @param {Node[]} found those that fit the filters @param {Map<string, Past>} past @param {number} now @param {boolean} still whether rows stay where they are */
-  update(model, found, past, now, still) {
+  /** @param {Model} model @param {Node[]} found those that fit the filters @param {number} now @param {boolean} still whether rows stay where they are */
+  update(model, found, now, still) {
     this.headings(model);
     get("nodes").classList.toggle("no-pools", !model.data.pools.some(Boolean));
     const sorted = leading(model, this.view, found, this.most);
     const shown = this.visible.map((node) => node.name);
     // Also one that no longer fits the filters keeps its row: those below it would move.
     this.visible = still && shown.length > 0 ? asShown(sorted, shown, new Map(model.nodes.map((node) => [node.name, node]))) : sorted;
-    const others = moved(sorted, this.visible);
-    const again = get("sort-again");
-    again.hidden = others === 0;
-    if (others > 0) say(again, t("sort_again", counted(others)));
+    get("sort-again").hidden = this.visible.every((node, at) => node === sorted[at]);
     const all = model.nodes.length;
     say(get("count"), found.length === all ? t("count_all", counted(all)) : t("count", counted(found.length), counted(all)));
     const more = get("more");
@@ -65,42 +59,12 @@ export class Table {
       this.body.append(make("tr", { class: "none" }, make("td", { colspan: 20, text: t("no_nodes") })));
     }
     for (const row of this.rows.splice(this.visible.length)) row.element.remove();
-    const strips = this.draw(model, past, now);
-    this.visible.forEach((node, at) => {
-      const row = this.rows[at] ?? this.add(node, model);
-      row.show(node, model, now, strips[at]);
-    });
+    this.visible.forEach((node, at) => (this.rows[at] ?? this.add(node, model)).show(node, model, now));
     // Those that are short are not cut.
     for (const [key, least, most] of /** @type {["short" | "pool", number, number][]} */ ([["short", 8, 45], ["pool", 4, 35]])) {
       const longest = Math.max(least, ...this.visible.map((node) => node[key].length));
       get("nodes").style.setProperty(`--${key}`, `${Math.min(longest, most)}ch`);
     }
-  }
-
-  /** The past came. @param {Model} model @param {Map<string, Past>} past @param {number} now */
-  remember(model, past, now) {
-    this.draw(model, past, now).forEach((picture, at) => this.rows[at]?.showPast(picture));
-  }
-
-  /** The states of each node that is shown, drawn where they are others. @param {Model} model @param {Map<string, Past>} past @param {number} now */
-  draw(model, past, now) {
-    const before = this.curves;
-    this.curves = new Map();
-    let first = Infinity;
-    const strips = this.visible.map((node) => {
-      const found = past.get(node.name);
-      if (!found || found.times.length < 2) return null;
-      first = Math.min(first, found.times[0]);
-      const [last, end] = found.times.slice(-2);
-      const shows = `${found.times[0]} ${end}`;
-      let kept = before.get(node.name);
-      if (kept?.shows !== shows) kept = { shows, picture: strip(found, [found.times[0], 2 * end - last], 120, 15) };
-      this.curves.set(node.name, kept);
-      return kept.picture;
-    });
-    const heading = this.head?.querySelector(".w3");
-    if (heading) say(heading, first === Infinity ? t("past") : t("past_of", span(now - first)));
-    return strips;
   }
 
   /** @param {Model} model */
@@ -123,8 +87,7 @@ export class Table {
           heading("danger", t("state"), ""),
           heading("mark", t("mark"), "why"),
           ...rules.map((rule) =>
-            heading(`rule:${rule.name}`, rule.name, "w2", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`)),
-          make("th", { scope: "col", class: "w3", text: t("past") })),
+            heading(`rule:${rule.name}`, rule.name, "w2", `${rule.op} ${number(rule.threshold)}${rule.shadow ? ` (${t("shadow")})` : ""}`))),
       );
       get("nodes").classList.toggle("many", rules.length > 3);
     }
