@@ -1,4 +1,4 @@
-"""The one path of all writes that only the leader may make: nodes, the order, the kept rules."""
+"""The one path of all writes that only the leader may make: nodes and the order."""
 
 from __future__ import annotations
 

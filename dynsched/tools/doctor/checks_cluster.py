@@ -14,7 +14,6 @@ from dynsched.kube.client import EVENT_NAMESPACE, list_node_metrics
 from dynsched.kube.failures import OURS
 from dynsched.kube.inspection import Right
 from dynsched.kube.leader import LEASE_NAME
-from dynsched.kube.rules_config_map import CONFIG_MAPS
 from dynsched.rules import keys
 from dynsched.tools.doctor.checks_nodes import (
     SHOWN,
@@ -102,10 +101,6 @@ async def _needed_rights(cluster: ClusterContext) -> list[Right]:
         ),
         Right("create", "leases", leases, home),
         *(Right(verb, "leases", leases, home, LEASE_NAME) for verb in ("get", "update")),
-        *(
-            Right(verb, CONFIG_MAPS, namespace=home, name=keys.KEPT_RULES)
-            for verb in ("get", "create", "patch")
-        ),
     ]
     if not rule_set.mark.is_none:
         found.append(Right("patch", "nodes"))

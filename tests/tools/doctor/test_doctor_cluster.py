@@ -237,8 +237,6 @@ async def test_a_healthy_cluster_has_no_finding(tmp_path, more, rule_set) -> Non
         ({}, rules(extender={}), [("watch", "pods")], ["watch pods"]),
         ({}, rules(), [("create", "events")],
          ["create events in namespace default", "create events in namespace ns"]),
-        ({}, rules(), [("patch", "configmaps")],
-         ["patch configmaps dynsched-rules-in-force in namespace ns"]),
         (IGNORING, UNMARKED, [("patch", "nodes")], []),
         (BY_WEBHOOK, ORDER, [("delete", "nodeorders")], []),
         (ORDER_IN_FORCE, ORDER, [("delete", "nodeorders")],
