@@ -17,6 +17,7 @@ from dynsched.controller.settings import Settings
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.tick import Tick
+from dynsched.kube.client import bind_pod
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.leader import Elector, NoElection
 from dynsched.kube.transport import KubeApi
@@ -30,10 +31,11 @@ from dynsched.web.ticks import TickStore
 if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
     from dynsched.features.extender.wire import Binding
-    from dynsched.kube.binder import Binder
 
 _POLL: Final = 1.0
 """Seconds between two checks whether the rules want a feature."""
+_BINDINGS: Final = 50
+"""Bindings under way at once."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,7 +53,7 @@ class Features:
     store: TickStore
     stop: asyncio.Event
     _extender: Extender | None = field(default=None, init=False)
-    _binder: Binder | None = field(default=None, init=False)
+    _binding: KubeApi | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
         """What answers the scheduler; None while the rules have no section ``extender``."""
@@ -68,16 +70,14 @@ class Features:
                 clock=time.monotonic,
                 bound=self.pods.recent,
                 waits=self.pods.waits,
-                bind_pod=None if self._binder is None else self._bind,
+                bind_pod=None if self._binding is None else self._bind,
             )
         return self._extender
 
     def open_binder(self) -> None:
-        """With ``--bind``."""
+        """With ``--bind``: separate connections, because no patch must hold up a Binding."""
         if self.settings.bind and not self.settings.dry_run:
-            from dynsched.kube.binder import Binder
-
-            self._binder = self.clients.open(Binder)
+            self._binding = self.clients.open(partial(KubeApi, in_flight=_BINDINGS))
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
         """Answer the scheduler according to an evaluation before a mark of it is written: a release
@@ -127,5 +127,5 @@ class Features:
         await wait_for(self.stop, wants, _POLL)
 
     async def _bind(self, binding: Binding) -> None:
-        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
-        await self._binder.bind(**msgspec.structs.asdict(binding))
+        assert self._binding is not None  # noqa: S101 (otherwise this method is not passed on)
+        await bind_pod(self._binding, **msgspec.structs.asdict(binding))

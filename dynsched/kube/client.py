@@ -1,5 +1,5 @@
-"""Nodes, their metrics and Events at the API server. Other objects are read and written in the
-modules that are about them.
+"""Nodes, their metrics, Events and Bindings at the API server. Other objects are read and written
+in the modules that are about them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _LIST_METRICS: Final = [
     ApiRequest("list", f"nodes.{_METRICS}", f"/apis/{_METRICS}/{version}/nodes")
     for version in ("v1", "v1beta1")  # v1 from Kubernetes 1.37 on
 ]
+_BIND_TIMEOUT: Final = 5.0
+"""Seconds. The scheduler retries a pod that waits longer than its ``httpTimeout``."""
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
@@ -129,6 +131,23 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     numbers = ((name, quantity(given.get(name))) for name in ("cpu", "memory"))
     amounts = {name: number for name, number in numbers if number is not None}
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
+
+
+async def bind_pod(api: KubeApi, *, namespace: str, pod: str, uid: str, node: str) -> None:
+    """Create the Binding; needs ``pods/binding`` ``create``. Sent once: if it arrived although no
+    answer came, the scheduler sees the pod on its node.
+
+    ConflictError when the pod has a node already or is another one; NotFoundError.
+    """
+    path = _object(f"/api/v1{in_namespace(namespace)}/pods", pod)
+    call = ApiRequest("create", "pods/binding", f"{path}/binding", f"{namespace}/{pod}")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {}),
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await api.call(call, body=body, resend=False, timeout=_BIND_TIMEOUT)
 
 
 def merge(body: Mapping[str, Any]) -> RequestOptions:
