@@ -16,8 +16,7 @@ import msgspec
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
 from dynsched.kube.failures import ApiRequest
-from dynsched.kube.list_watch import Event, ListWatch
-from dynsched.kube.lists import Named, pages
+from dynsched.kube.lists import Event, ListWatch, Named, pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
     PodMeta,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.kube.list_watch import Event, ListWatch
+from dynsched.kube.lists import Event, ListWatch
 from dynsched.util.errors import ClusterError, ForbiddenError
 
 Session = tuple[float, Exception | None]
