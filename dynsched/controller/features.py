@@ -69,7 +69,7 @@ class Features:
                 rules=lambda: self.rules_file.in_force.extender,
                 clock=time.monotonic,
                 bound=self.pods.recent,
-                waits=self.pods.waits,
+                watches_pods=self.pods.are_watched,
                 bind_pod=None if self._binding is None else self._bind,
             )
         return self._extender

@@ -1,15 +1,14 @@
-"""Which pods were bound and ended a moment ago, and which wait for a node: two watches of our own,
-because kopf would keep each pod. A bound pod is kept as a few numbers until the metrics show it.
+"""Which pods were bound and ended a moment ago: a watch of our own, because kopf would keep each
+pod. A bound pod is kept as a few numbers until the metrics show it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import Final
 
 import msgspec
 
@@ -28,8 +27,6 @@ from dynsched.util.errors import ClusterError
 
 logger = logging.getLogger(__name__)
 
-MAX_PENDING: Final = 20_000
-"""Uids of pods without a node that are kept, some 150 bytes each."""
 _GAP: Final = 70.0
 """Seconds without an event, more than between two bookmarks. What happened in a longer gap would
 count as if it happened now, though the metrics show it by then."""
@@ -163,45 +160,6 @@ class PodWatch(ListWatch):
             logger.info("the watch of pods has recovered; recently bound pods are counted again")
         else:
             logger.warning("recently bound pods are not counted: %s", error)
-
-
-@dataclass(eq=False)
-class PendingPods(ListWatch):
-    """``uid in pending``: whether there is such a pod and it has no node, as far as is known. The
-    extender assumes a node for these only: anyone who can merely connect to its port cannot guess a
-    uid.
-    """
-
-    call = _WATCH
-    query: ClassVar[Mapping[str, str]] = {"fieldSelector": "spec.nodeName="}
-    """With it, a pod that is bound comes as DELETED."""
-    _uids: set[str] = field(default_factory=set, init=False)
-
-    def __contains__(self, uid: str) -> bool:
-        return self.error is None and uid in self._uids
-
-    async def begin(self) -> str:
-        """Listed anew each time: what a watch has missed stays no longer than a watch lasts."""
-        uids: set[str] = set()
-        version = ""
-        async for page in pages(self.api, _LIST, Named, query=self.query):
-            uids.update(pod.metadata.uid for pod in page.items or ())
-            version = page.metadata.version
-            if len(uids) >= MAX_PENDING:
-                break
-            del page
-        self._uids = uids
-        return version
-
-    def observe(self, event: Event | None) -> None:
-        """Remember a pod without a node, at most MAX_PENDING of them."""
-        if event is None:
-            return
-        uid = _pod.decode(event.object).metadata.uid
-        if event.type == "ADDED" and len(self._uids) < MAX_PENDING:
-            self._uids.add(uid)
-        elif event.type == "DELETED":
-            self._uids.discard(uid)
 
 
 def _counted(pod: _Pod) -> CountedPod:
