@@ -14,11 +14,10 @@ from dynsched.core.marks import Action, NodePatch
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.tiers import PreferenceTier
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, LeaderWriter
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.failures import ApiRequest
 from dynsched.kube.leader import Elector
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import ApiResponse
 from dynsched.util.errors import NotPermittedError
 from dynsched_sim.examples import make_node

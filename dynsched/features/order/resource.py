@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.tiers import PreferenceTier
-from dynsched.kube.client import apply
+from dynsched.kube.client import LeaderWriter, apply
 from dynsched.kube.failures import ApiRequest, in_namespace
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import METADATA_ONLY, Named, pages
 from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.rules import keys
