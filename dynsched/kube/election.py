@@ -88,7 +88,7 @@ def read_lease(
     duration = min(float(spec.get("leaseDurationSeconds") or 0), MAX_DURATION)
     return Lease(
         holder=spec.get("holderIdentity") or "",
-        released=is_released(body),
+        released=_is_released(body),
         duration=max(duration, least),
         transitions=spec.get("leaseTransitions") or 0,
         resource_version=version,
@@ -129,7 +129,7 @@ def released_spec(previous: Lease, wall: float) -> dict[str, Any]:
     return {**_spec(previous.body), **released, "renewTime": time}
 
 
-def is_released(body: Mapping[str, Any]) -> bool:
+def _is_released(body: Mapping[str, Any]) -> bool:
     """Whether the holder released the Lease, and no other candidate has taken it since."""
     spec = _spec(body)
     return not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _RELEASED
