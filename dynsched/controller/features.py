@@ -29,8 +29,7 @@ from dynsched.util.stopping import wait_for
 from dynsched.web.ticks import TickStore
 
 if TYPE_CHECKING:
-    from dynsched.features.extender.answers import Extender
-    from dynsched.features.extender.wire import Binding
+    from dynsched.features.extender.answers import Bind, Extender
 
 _POLL: Final = 1.0
 """Seconds between two checks whether the rules want a feature."""
@@ -53,7 +52,7 @@ class Features:
     store: TickStore
     stop: asyncio.Event
     _extender: Extender | None = field(default=None, init=False)
-    _binding: KubeApi | None = field(default=None, init=False)
+    _bind: Bind | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
         """What answers the scheduler; None while the rules have no section ``extender``."""
@@ -70,14 +69,15 @@ class Features:
                 clock=time.monotonic,
                 bound=self.pods.recent,
                 watches_pods=self.pods.are_watched,
-                bind_pod=None if self._binding is None else self._bind,
+                bind_pod=self._bind,
             )
         return self._extender
 
     def open_binder(self) -> None:
         """With ``--bind``: separate connections, because no patch must hold up a Binding."""
         if self.settings.bind and not self.settings.dry_run:
-            self._binding = self.clients.open(partial(KubeApi, in_flight=_BINDINGS))
+            api = self.clients.open(partial(KubeApi, in_flight=_BINDINGS))
+            self._bind = lambda binding: bind_pod(api, **msgspec.structs.asdict(binding))
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
         """Answer the scheduler according to an evaluation before a mark of it is written: a release
@@ -125,7 +125,3 @@ class Features:
         file = self.rules_file
         wants = lambda: file.rule_set is not None and is_wanted(file.rule_set)  # noqa: E731
         await wait_for(self.stop, wants, _POLL)
-
-    async def _bind(self, binding: Binding) -> None:
-        assert self._binding is not None  # noqa: S101 (otherwise this method is not passed on)
-        await bind_pod(self._binding, **msgspec.structs.asdict(binding))
