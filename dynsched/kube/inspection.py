@@ -107,7 +107,6 @@ class _Metadata(PodMeta, gc=False):
 
 
 class _Spec(PodSpec, gc=False):
-    node: str = msgspec.field(name="nodeName", default="")
     scheduler: str = msgspec.field(name="schedulerName", default="default-scheduler")
     affinity: Any = None
     tolerations: Any = None

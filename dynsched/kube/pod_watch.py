@@ -21,7 +21,7 @@ from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
 from dynsched.kube import failures
 from dynsched.kube.failures import ApiRequest, ExpiredError
-from dynsched.kube.lists import Named, pages
+from dynsched.kube.lists import pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
     PodMeta,
@@ -49,13 +49,9 @@ _LIST: Final = ApiRequest("list", "pods", "/api/v1/pods")
 _WATCH: Final = ApiRequest("watch", "pods", "/api/v1/pods")
 
 
-class _Spec(PodSpec, gc=False):
-    node: str = msgspec.field(name="nodeName", default="")
-
-
-class _Pod(Named, gc=False):
+class _Pod(msgspec.Struct, gc=False):
     metadata: PodMeta = msgspec.field(default_factory=PodMeta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
