@@ -42,9 +42,8 @@ from dynsched.features.order.ranks import Order
 from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.tiers import Pool, Ranked, lists_that_fit
 from dynsched.features.order.writer import APART, LASTS
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, LeaderWriter
 from dynsched.kube.credentials import load_credentials
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.rules import keys
 
 OTHER, BARE, OWN = "without", "annotation-alone", "terms-of-its-own"

@@ -44,7 +44,7 @@ from soak_day import Day
 from soak_prometheus import HOUR, INTERVAL
 from soak_world import World
 
-from dynsched.kube import events, node_watch, transport
+from dynsched.kube import node_watch, transport
 from dynsched.util import stopping
 
 GROWTH = 8.0
@@ -75,7 +75,6 @@ def hurry() -> None:
     for module, name, value in (
         *((module, "jittered", lambda seconds: usual(seconds) / FASTER) for module in modules),
         (node_watch, "kopf_settings", settings),
-        (events, "RATE", events.RATE * FASTER),
         (node_watch, "RETRY", node_watch.RETRY / FASTER),
     ):
         setattr(module, name, value)

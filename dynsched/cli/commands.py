@@ -128,11 +128,8 @@ def run(**given: Any) -> None:
     """
     from dynsched.controller import main
     from dynsched.controller.settings import settings_of
-    from dynsched.util.logs import logging_aside
 
-    settings = settings_of(given)
-    with logging_aside():
-        main.run(settings)
+    main.run(settings_of(given))
 
 
 @cli.command()

@@ -17,6 +17,7 @@ from dynsched.controller.settings import Settings
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.tick import Tick
+from dynsched.kube.client import bind_pod
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.leader import Elector, NoElection
 from dynsched.kube.transport import KubeApi
@@ -26,12 +27,12 @@ from dynsched.util.stopping import wait_for
 from dynsched.web.ticks import TickStore
 
 if TYPE_CHECKING:
-    from dynsched.features.extender.answers import Extender
-    from dynsched.features.extender.wire import Binding
-    from dynsched.kube.binder import Binder
+    from dynsched.features.extender.answers import Bind, Extender
 
 _POLL: Final = 1.0
 """Seconds between two checks whether the rules want a feature."""
+_BINDINGS: Final = 50
+"""Bindings under way at once."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -49,7 +50,7 @@ class Features:
     store: TickStore
     stop: asyncio.Event
     _extender: Extender | None = field(default=None, init=False)
-    _binder: Binder | None = field(default=None, init=False)
+    _bind: Bind | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
         """What answers the scheduler; None while the rules have no section ``extender``."""
@@ -65,17 +66,16 @@ class Features:
                 rules=lambda: self.rules_file.in_force.extender,
                 clock=time.monotonic,
                 bound=self.pods.recent,
-                waits=self.pods.waits,
-                bind_pod=None if self._binder is None else self._bind,
+                watches_pods=self.pods.are_watched,
+                bind_pod=self._bind,
             )
         return self._extender
 
     def open_binder(self) -> None:
-        """With ``--bind``."""
+        """With ``--bind``: separate connections, because no patch must hold up a Binding."""
         if self.settings.bind and not self.settings.dry_run:
-            from dynsched.kube.binder import Binder
-
-            self._binder = self.clients.open(Binder)
+            api = self.clients.open(partial(KubeApi, in_flight=_BINDINGS))
+            self._bind = lambda binding: bind_pod(api, **msgspec.structs.asdict(binding))
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
         """Answer the scheduler according to an evaluation before a mark of it is written: a release
@@ -107,7 +107,3 @@ class Features:
             api, writer = self.clients.open(partial(KubeApi, in_flight=1)), self.leadership.writer
             kept, leads = NodeOrder(api, self.namespace, writer), writer.may_write
         await NodeOrderWriter(kept, status, leads, settings.interval).run(self.stop, self.ticks)
-
-    async def _bind(self, binding: Binding) -> None:
-        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
-        await self._binder.bind(**msgspec.structs.asdict(binding))

@@ -17,7 +17,6 @@ from dynsched.controller.features import Features
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.queries import Queries
 from dynsched.controller.reporting import Reporter, report_warnings
-from dynsched.controller.rules_backup import RulesBackup
 from dynsched.controller.serving import access_reviews, serving
 from dynsched.controller.settings import Settings
 from dynsched.core.tick import Tick
@@ -25,10 +24,8 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
 from dynsched.kube.credentials import load_credentials
 from dynsched.kube.node_watch import NodeWatch
-from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
-from dynsched.rules.rule_set import RuleSet
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
@@ -108,18 +105,7 @@ async def _serve(settings: Settings) -> None:
             store.publish(tick, placed=pods.placed())
             await ticks.publish(tick)
 
-        writer = leadership.writer
         queries = Queries({"prometheus": source, "metrics-server": metrics_server})
-
-        def in_use() -> RuleSet | None:
-            rule_set = None if store.tick is None else store.tick.rule_set
-            return rule_set if rule_set and queries.has_passed(rule_set.rules) else None
-
-        backup = RulesBackup(
-            *(RulesConfigMap(client, home, writer), rules_file, writer.may_write),
-            in_use=in_use,
-            refused=partial(queries.refused, patience=None),
-        )
         evaluator = Evaluator(
             rules_file,
             queries=queries,
@@ -134,8 +120,6 @@ async def _serve(settings: Settings) -> None:
         )
 
         async def evaluate() -> None:
-            if settings.pod_uid is not None:  # elsewhere a start with refused rules ends
-                await backup.recall(stop)
             await evaluator.run(stop, settings.interval)
             await queries.close()
 
@@ -145,8 +129,6 @@ async def _serve(settings: Settings) -> None:
             "the watch of pods": pods.run(stop),
             "the order": features.keep_order(),
         }
-        if settings.pod_uid is not None:  # elsewhere nothing would read them
-            parts["the backup of the rules"] = backup.run(stop)
         released = asyncio.Event()
         election = asyncio.create_task(leadership.run(released), name="the leader election")
         try:

@@ -23,7 +23,7 @@ from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.stopping import wait_for
 
 if TYPE_CHECKING:
-    from dynsched.kube.pod_watch import PendingPods, PodWatch
+    from dynsched.kube.pod_watch import PodWatch
 
 _TO_SPARE: Final = 60.0
 """Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
@@ -42,7 +42,6 @@ class PodTracking:
     recent: RecentPods = field(default_factory=RecentPods, init=False)
     _placed: int = field(default=0, init=False)
     _watch: PodWatch | None = field(default=None, init=False)
-    _pending: PendingPods | None = field(default=None, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules want it."""
@@ -51,15 +50,10 @@ class PodTracking:
         await wait_for(stop, is_wanted, _POLL)
         if stop.is_set():
             return
-        from dynsched.kube.pod_watch import PendingPods, PodWatch
+        from dynsched.kube.pod_watch import PodWatch
 
-        self._pending = PendingPods(self.api)
         self._watch = PodWatch(self.api, self.recent)
-        await asyncio.gather(
-            self._watch.run(stop),
-            self._pending.run(stop),
-            self._query_what_pods_use(stop, self._watch),
-        )
+        await asyncio.gather(self._watch.run(stop), self._query_what_pods_use(stop, self._watch))
 
     async def _query_what_pods_use(self, stop: asyncio.Event, watch: PodWatch) -> None:
         """Once nodes and pods are known: their numbers decide what may be queried."""
@@ -109,7 +103,6 @@ class PodTracking:
             error=self._watch.error,
         )
 
-    def waits(self, uid: str) -> bool:
-        """Whether a pod waits for a node, and the watch of pods works and will report its node."""
-        watch, pending = self._watch, self._pending
-        return watch is not None and watch.error is None and pending is not None and uid in pending
+    def are_watched(self) -> bool:
+        """Whether the watch of pods works, so that it will report where a pod is bound."""
+        return self._watch is not None and self._watch.error is None

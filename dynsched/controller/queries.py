@@ -59,14 +59,6 @@ class Queries:
             name: found.error for name, found in answers.items() if found.refused and found.error
         }
 
-    def has_passed(self, rules: Iterable[Rule]) -> bool:
-        """Whether the last answers show that the queries can be evaluated: there are some, and none
-        is refused.
-        """
-        answers = [self._last[rule] for rule in rules if rule in self._last]
-        is_answered = any(found.error is None for found in answers)
-        return is_answered and not any(found.refused for found in answers)
-
     async def _begin(self, rules: Iterable[Rule], patience: float | None) -> None:
         """Begin the queries that are due, and wait for those that should be answered in time."""
         awaited = []

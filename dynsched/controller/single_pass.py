@@ -23,12 +23,11 @@ from dynsched.core.marks import plan_prune
 from dynsched.core.tick import Tick, WriteResult
 from dynsched.features.found_prometheus import found_or_default
 from dynsched.features.order.resource import NODE_ORDERS, NodeOrder, homes_of_orders
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, LeaderWriter
 from dynsched.kube.cluster import DryRunCluster, NodeCluster
 from dynsched.kube.credentials import CredentialProvider, load_credentials
 from dynsched.kube.election import LeaseTimes, held_by, read_lease
 from dynsched.kube.leader import LEASE_NAME, Leases
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.leases import find_holders, why_at_work
 from dynsched.rules import keys
 from dynsched.rules.file import FixedRules, RulesFileError, fixed_rules, load_rules

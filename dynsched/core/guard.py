@@ -15,7 +15,6 @@ from dynsched.core.marks import Action, MarkDecision, NodePatch
 from dynsched.core.wording import Reason
 from dynsched.rules.fields import IntOrPercent
 from dynsched.rules.sections import GuardRules
-from dynsched.util.token_bucket import TokenBucket
 
 INCUMBENT_BONUS: Final = 0.1
 """A marked node counts as this share of its threshold hotter than it is, so that two nodes of about
@@ -165,7 +164,8 @@ class WritePace:
     """
 
     def __init__(self) -> None:
-        self._bucket: TokenBucket | None = None
+        self._left: float | None = None
+        """Writes that are allowed now; it may be overdrawn."""
         self._at = 0.0
         self._pauses: dict[str, _Pause] = {}
 
@@ -179,10 +179,10 @@ class WritePace:
         ready = [patch for patch in patches if patch.node not in pausing]
         marks = [patch for patch in ready if patch.action is Action.MARK]
         others = [patch for patch in ready if patch.action is not Action.MARK]
-        bucket = self._refill(per_minute, now)
-        room = max(0, int(bucket.tokens - len(marks)))
+        left = self._refilled(per_minute, now)
+        room = max(0, int(left - len(marks)))
         sent = (*marks, *others[:room])
-        bucket.tokens -= len(sent)
+        self._left, self._at = left - len(sent), now
         why = Reason("max_writes", str(per_minute))
         return WriteBatch(
             patches=sent,
@@ -201,11 +201,10 @@ class WritePace:
             seconds = FIRST_PAUSE if before is None else min(2 * before.seconds, LONGEST_PAUSE)
             self._pauses[name] = _Pause(seconds, now + seconds, failure)
 
-    def _refill(self, per_minute: int, now: float) -> TokenBucket:
-        if self._bucket is None:
-            self._bucket = TokenBucket(float(per_minute))  # what a single pass would write
+    def _refilled(self, per_minute: int, now: float) -> float:
+        if self._left is None:
+            return float(per_minute)  # what a single pass would write
+        passed = now - self._at
         # A tick that comes late has all that it missed, up to a minute.
-        seconds = min(max(CARRIED_OVER, now - self._at), MINUTE)
-        self._bucket.refill(per_minute / MINUTE, max(1.0, per_minute * seconds / MINUTE), now)
-        self._at = now
-        return self._bucket
+        most = per_minute * min(max(CARRIED_OVER, passed), MINUTE) / MINUTE
+        return min(max(1.0, most), self._left + passed * per_minute / MINUTE)

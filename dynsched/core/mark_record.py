@@ -37,6 +37,11 @@ class MarkRecord:
     since: float | None = None
 
     @property
+    def mark(self) -> Mark:
+        """What was put on the node."""
+        return Mark(self.label, self.taint)
+
+    @property
     def rules(self) -> tuple[str, ...]:
         """The names of the rules that fired when the mark was written."""
         return tuple(each.rule for each in self.fired)

@@ -15,7 +15,7 @@ from dynsched.core.mark_record import MarkRecord, read_record, write_record
 from dynsched.core.nodes import Node, why_ineligible
 from dynsched.core.wording import Reason
 from dynsched.rules import keys
-from dynsched.rules.labels import LabelMark, Mark, own_taints
+from dynsched.rules.labels import Mark, own_taints
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.rules.sections import NodeRules
 from dynsched.util.formatting import format_threshold, format_value
@@ -31,9 +31,7 @@ class MarkState(Struct, frozen=True, gc=False):
     conflict: str | None
     """Which label or taint of somebody else has the mark's key and another value."""
     older: Mark
-    """What an older configuration put there, according to the record, and what is still there."""
-    unproven: LabelMark | None
-    """A label that the record names, and that nothing shows to be ours."""
+    """What of an older configuration is still there, according to the record."""
     ineligible: str | None
     """Why the node must not be marked at all."""
     marked: bool
@@ -64,7 +62,7 @@ def carried_parts(state: MarkState, mark: Mark) -> tuple[str, ...]:
 def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
     """Without ``rules`` every node is eligible, as for `dynsched prune`."""
     record = read_record(node)
-    older, unproven = _older(node, record, mark)
+    older = _older(node, record, mark)
     has_label = has_taint = False
     conflict = None
     if mark.label and mark.label.key in node.labels:
@@ -87,28 +85,21 @@ def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkSt
         record=record,
         conflict=conflict,
         older=older,
-        unproven=unproven,
         ineligible=None if rules is None else why_ineligible(node, rules),
         marked=marked,
     )
 
 
-def _older(node: Node, record: MarkRecord | None, mark: Mark) -> tuple[Mark, LabelMark | None]:
-    """What an older configuration put; and a label that might have been put by it, or by others."""
-    label = record.label if record else None
-    unproven = None
-    if label and (label == mark.label or node.labels.get(label.key) != label.value):
+def _older(node: Node, record: MarkRecord | None, mark: Mark) -> Mark:
+    """What an older configuration put there. Only the default label is believed, because any client
+    that may write annotations can name any label in the record. The key of a taint is ours.
+    """
+    label, taint = (record.label, record.taint) if record else (None, None)
+    if str(label) != keys.DEFAULT_LABEL or (label and node.labels.get(label.key) != label.value):
         label = None
-    elif label and str(label) != keys.DEFAULT_LABEL and label.key not in node.managed_labels:
-        # Any client that may write annotations can name any label in one, so the annotation is no
-        # proof. managedFields, which the API server keeps, records who wrote a label's value.
-        # The default mark needs no proof: dynamicScheduler set it, and its marks are taken over.
-        label, unproven = None, label
-    # A taint needs no such proof: its key is ours.
-    taint = record.taint if record else None
-    if taint and (taint == mark.taint or not any(map(taint.is_same, node.taints))):
+    if taint and not any(map(taint.is_same, node.taints)):
         taint = None
-    return Mark(label, taint), unproven
+    return Mark(None if label == mark.label else label, None if taint == mark.taint else taint)
 
 
 class Action(StrEnum):
@@ -167,15 +158,17 @@ def plan_node(
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or pressure.hot):
         return _put(state, pressure, rule_set) if pressure.hot else None
-    return _take_back(state, rule_set.mark, _why_released(state, pressure))
+    return _take_back(state, _why_released(state, pressure), state.older, rule_set.mark)
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
     """The patches that take back all that we ever put on these nodes, and nothing else."""
-    planned = (
-        _take_back(mark_state(node, mark), mark, "everything that dynsched put there is removed")
-        for node in nodes
-    )
+    reason = "everything that dynsched put there is removed"
+    planned = []
+    for state in (mark_state(node, mark) for node in nodes):
+        # Someone asked for it, so any label that the record names is believed to be ours.
+        recorded = Mark(None, None) if state.record is None else state.record.mark
+        planned.append(_take_back(state, reason, recorded, mark))
     return [patch for patch in planned if patch is not None]
 
 
@@ -191,30 +184,22 @@ def _put(state: MarkState, pressure: NodePressure, rule_set: RuleSet) -> NodePat
         edit.taints = [*edit.taints, raw]
     # A rule that fires since the mark was set is added: after a restart it must keep the mark too.
     is_recorded = (
-        record is not None
-        and Mark(record.label, record.taint) == mark
-        and pressure.known_to_fire <= set(record.rules)
+        record is not None and record.mark == mark and pressure.known_to_fire <= set(record.rules)
     )
     if is_recorded and not edit.changed:
         return None  # most marked nodes, at every tick: no text is made for them
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_record(mark, pressure)
     action = Action.REPAIR if state.marked else Action.MARK
-    return edit.patch(action, _with_unproven(describe(pressure), state))
+    return edit.patch(action, describe(pressure))
 
 
-def _take_back(state: MarkState, mark: Mark, reason: str) -> NodePatch | None:
+def _take_back(state: MarkState, reason: str, *marks: Mark) -> NodePatch | None:
     edit = _Edit(state.node)
-    edit.take_back(state.older)
-    edit.take_back(mark)
+    for mark in marks:
+        edit.take_back(mark)
     if state.record is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
-    return edit.patch(Action.RELEASE, _with_unproven(reason, state))
-
-
-def _with_unproven(reason: str, state: MarkState) -> str:
-    if state.unproven is None:
-        return reason
-    return Reason("unproven", reason, str(state.unproven))
+    return edit.patch(Action.RELEASE, reason)
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:
@@ -242,7 +227,6 @@ def apply_patch(node: Node, patch: NodePatch) -> Node:
         labels=labels,
         annotations=_merged(node.annotations, metadata.get("annotations", {})),
         taints=taints,
-        managed_labels=(node.managed_labels | changed.keys()) & labels.keys(),
     )
 
 

@@ -64,8 +64,6 @@ class Node:
     """``cpu`` in cores, ``memory`` in bytes."""
     created: float = 0.0
     """In whole Unix seconds, by the API server's clock; 0 when it is unknown."""
-    managed_labels: frozenset[str] = frozenset()
-    """Keys of the labels whose present values dynsched wrote, according to managedFields."""
     known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The name, then the addresses, as `canonical` gives them."""
 

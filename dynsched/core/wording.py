@@ -43,7 +43,6 @@ REASONS: Final[Mapping[str, str]] = {
     "no_value": "no rule has a current value any more",
     "not_eligible": "the node is not eligible: {0}",
     "hotter": "another node is hotter and the number of marks is limited",
-    "unproven": "{0}; label {1} stays: nothing shows that dynsched put it there",
     # What would clear a firing rule.
     "clears": "{0} must be {1} (is {2})",
     "clears_for": "{0} must be {1} (is {2}), then stay there for {3}",

@@ -1,13 +1,13 @@
-"""Nodes, their metrics and Events at the API server. Other objects are read and written in the
-modules that are about them.
+"""Nodes, their metrics, Events and Bindings at the API server. Other objects are read and written
+in the modules that are about them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -17,8 +17,8 @@ from dynsched.core.nodes import Node
 from dynsched.core.samples import NodeUsage
 from dynsched.kube.credentials import CredentialProvider
 from dynsched.kube.decode_node import decode_node, quantity
+from dynsched.kube.election import LeaseTimes
 from dynsched.kube.failures import ApiRequest, in_namespace
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.lists import ListPage, Named, pages
 from dynsched.kube.transport import ApiResponse, KubeApi, RequestOptions
 from dynsched.rules.keys import FIELD_MANAGER
@@ -40,7 +40,61 @@ _LIST_METRICS: Final = [
     ApiRequest("list", f"nodes.{_METRICS}", f"/apis/{_METRICS}/{version}/nodes")
     for version in ("v1", "v1beta1")  # v1 from Kubernetes 1.37 on
 ]
+_BIND_TIMEOUT: Final = 5.0
+"""Seconds. The scheduler retries a pod that waits longer than its ``httpTimeout``."""
 _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+
+
+class LeaderWriter:
+    """The one path of what only the leader may write: nodes and the order. Each write is sent only
+    while ``may_write()``, and takes at most ``limit`` seconds, as the election assumes.
+    """
+
+    def __init__(
+        self,
+        may_write: Callable[[], bool] = lambda: True,
+        limit: float = LeaseTimes().write_timeout,
+    ) -> None:
+        self.may_write = may_write
+        self._limit = limit
+        self._under_way: set[asyncio.Task[ApiResponse]] = set()
+
+    async def write(
+        self,
+        api: KubeApi,
+        call: ApiRequest,
+        *,
+        accept: Collection[int] = (),
+        shape: Any = Any,
+        **request: Unpack[RequestOptions],
+    ) -> ApiResponse:
+        """As `KubeApi.call`. When the caller is cancelled, the write goes on: it may have been sent
+        already, so the Lease must wait for it.
+        """
+        request["may_write"] = self.may_write
+
+        async def limited() -> ApiResponse:
+            try:
+                async with asyncio.timeout(self._limit):
+                    return await api.call(call, accept=accept, shape=shape, **request)
+            except TimeoutError:
+                raise ClusterError(f"cannot {call}: no answer in {self._limit:g} s") from None
+
+        task = asyncio.create_task(limited())
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait([task])
+        return task.result()
+
+    async def wait_for_writes(self) -> None:
+        """Return when no write is under way: after the limit at the latest, where none begins."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    def _ended(self, task: asyncio.Task[ApiResponse]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # asyncio logs those that nobody asks for
 
 
 class KubeClient(KubeApi):
@@ -129,6 +183,23 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
     numbers = ((name, quantity(given.get(name))) for name in ("cpu", "memory"))
     amounts = {name: number for name, number in numbers if number is not None}
     return NodeUsage(item.metadata.name, amounts, parse_time(item.timestamp))
+
+
+async def bind_pod(api: KubeApi, *, namespace: str, pod: str, uid: str, node: str) -> None:
+    """Create the Binding; needs ``pods/binding`` ``create``. Sent once: if it arrived although no
+    answer came, the scheduler sees the pod on its node.
+
+    ConflictError when the pod has a node already or is another one; NotFoundError.
+    """
+    path = _object(f"/api/v1{in_namespace(namespace)}/pods", pod)
+    call = ApiRequest("create", "pods/binding", f"{path}/binding", f"{namespace}/{pod}")
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {}),
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await api.call(call, body=body, resend=False, timeout=_BIND_TIMEOUT)
 
 
 def merge(body: Mapping[str, Any]) -> RequestOptions:

@@ -17,26 +17,16 @@ from kubernetes.utils.quantity import parse_quantity
 
 from dynsched.core.nodes import Node
 from dynsched.kube.lists import ObjectMeta
-from dynsched.rules.keys import ANNOTATION_PREFIX, FIELD_MANAGER
+from dynsched.rules.keys import ANNOTATION_PREFIX
 from dynsched.util.formatting import parse_time
 
 _NO_TEXTS: Final[Mapping[str, str]] = {}
-
-
-class _Writer(msgspec.Struct, gc=False):
-    """An entry of managedFields; the fields are decoded only for the writer that we look for."""
-
-    manager: str = ""
-    operation: str = ""
-    subresource: str = ""
-    fields: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b"{}"))
 
 
 class _Metadata(ObjectMeta, gc=False):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     created: str = msgspec.field(name="creationTimestamp", default="")
-    writers: list[_Writer] | None = msgspec.field(name="managedFields", default=None)
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -71,14 +61,12 @@ class _Body(msgspec.Struct, gc=False):
 
 
 _BODY: Final = msgspec.json.Decoder(_Body)
-_FIELDS: Final = msgspec.json.Decoder(dict[str, dict[str, dict[str, Any]]])
 
 
 def decode_node(body: bytes | msgspec.Raw) -> Node | None:
     """What is kept of a Node's JSON; None for what is no Node. ValueError for what is no JSON."""
     try:
         found = _BODY.decode(body)
-        managed_labels = _managed_labels(found.metadata.writers or ())
     except msgspec.ValidationError:
         return None
     metadata, status = found.metadata, found.status
@@ -105,7 +93,6 @@ def decode_node(body: bytes | msgspec.Raw) -> Node | None:
         ),
         allocatable=_numbers(msgspec.structs.asdict(status.allocatable)),
         created=parse_time(metadata.created) or 0.0,
-        managed_labels=managed_labels,
     )
 
 
@@ -135,17 +122,6 @@ def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 def _shared_text(text: str) -> str:
     """The same object for equal texts. Python 3.12 never frees what is interned."""
     return text
-
-
-def _managed_labels(writers: Iterable[_Writer]) -> frozenset[str]:
-    """The labels that managedFields records as written by dynsched, and by no manager since."""
-    return frozenset(
-        sys.intern(key[2:])
-        for each in writers
-        if each.manager == FIELD_MANAGER and each.operation == "Update" and not each.subresource
-        for key in _FIELDS.decode(each.fields).get("f:metadata", {}).get("f:labels", ())
-        if key[:2] == "f:"
-    )
 
 
 def _numbers(amounts: Mapping[str, object]) -> Mapping[str, float]:

@@ -17,9 +17,6 @@ from dynsched.util.formatting import as_mapping, format_micro_time, parse_time
 CLOCK_ERROR: Final = 0.1
 """The largest error of a clock's rate, as a share, with which two replicas never write at the same
 time."""
-MAX_DURATION: Final = 300.0
-"""Seconds: the upper bound for the duration that the Lease of another holder states. One of years,
-say a typing error, must not stop all replicas from writing."""
 _RELEASED: Final = 1
 """``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
 requires a value above 0."""
@@ -57,7 +54,7 @@ class Lease:
     holder: str
     released: bool
     duration: float
-    """``leaseDurationSeconds``, limited to a plausible range."""
+    """``leaseDurationSeconds``, or more."""
     transitions: int
     resource_version: str
     """Empty while it is unknown whether the Lease exists, or after it was deleted while held."""
@@ -78,18 +75,17 @@ def read_lease(
     body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
 ) -> Lease:
     """A Lease from its JSON. ``now`` is read from a clock that never stops or steps. The duration
-    is limited to the range from ``least`` to MAX_DURATION seconds, whatever the object states.
+    is ``least`` seconds at least, whatever the object states.
 
     A Lease that a person emptied counts as held, never as free.
     """
     spec = _spec(body)
     version = as_mapping(body.get("metadata")).get("resourceVersion") or ""
     is_same = previous is not None and previous.resource_version == version
-    duration = min(float(spec.get("leaseDurationSeconds") or 0), MAX_DURATION)
     return Lease(
         holder=spec.get("holderIdentity") or "",
-        released=is_released(body),
-        duration=max(duration, least),
+        released=_is_released(body),
+        duration=max(float(spec.get("leaseDurationSeconds") or 0), least),
         transitions=spec.get("leaseTransitions") or 0,
         resource_version=version,
         body=body,
@@ -129,7 +125,7 @@ def released_spec(previous: Lease, wall: float) -> dict[str, Any]:
     return {**_spec(previous.body), **released, "renewTime": time}
 
 
-def is_released(body: Mapping[str, Any]) -> bool:
+def _is_released(body: Mapping[str, Any]) -> bool:
     """Whether the holder released the Lease, and no other candidate has taken it since."""
     spec = _spec(body)
     return not spec.get("holderIdentity") and spec.get("leaseDurationSeconds") == _RELEASED

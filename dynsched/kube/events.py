@@ -1,7 +1,7 @@
 """Events on nodes, for `kubectl describe node`, and on dynsched itself. No tick waits for them.
 
 As client-go does it: one object per node and reason, whose count, time and message move on while
-it happens again within a window; a bounded queue; a rate that a thousand marks do not exceed.
+it happens again within a window; a bounded queue, sent one after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from dynsched.rules.keys import FIELD_MANAGER
 from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import format_time
 from dynsched.util.logs import LoggedKinds
-from dynsched.util.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +29,6 @@ WINDOW: Final = 600.0
 """Seconds after its last time for which an Event is continued instead of begun anew."""
 QUEUE: Final = 2000
 """Events that wait at most, and that are remembered for continuing. The oldest goes first."""
-RATE: Final = 20.0
-"""Events per second, at most, on average."""
-BURST: Final = 100
-"""Events that may be sent at once after a period without Events."""
 FLUSH: Final = 1.0
 """Seconds that `NodeEvents.close` waits for what is queued."""
 _MESSAGE_BYTES: Final = 1024
@@ -92,7 +87,6 @@ class NodeEvents:
     _queue: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
     _posted: OrderedDict[_Key, _EventSeries] = field(default_factory=OrderedDict, init=False)
     _worker: asyncio.Task[None] | None = field(default=None, init=False)
-    _bucket: TokenBucket = field(default_factory=lambda: TokenBucket(BURST), init=False)
     _closed: bool = field(default=False, init=False)
     _lost: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
@@ -132,11 +126,6 @@ class NodeEvents:
 
     async def _work(self) -> None:
         while self._queue:
-            self._bucket.refill(RATE, BURST, time.monotonic())
-            if self._bucket.tokens < 1:
-                await asyncio.sleep((1 - self._bucket.tokens) / RATE)
-                continue
-            self._bucket.tokens -= 1
             await self._post_queued(*self._queue.popitem(last=False))
 
     async def _post_queued(self, key: _Key, new: _EventSeries) -> None:

@@ -62,7 +62,7 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
     call = ApiRequest("list", "namespaces", "/api/v1/namespaces")
     query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
     names: list[str] = []
-    async for page in pages(api, call, Named, query=query, may_be_unknown=True):
+    async for page in pages(api, call, Named, query=query):
         names += [each.metadata.name for each in page.items or ()]
     return sorted(names)
 

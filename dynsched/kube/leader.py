@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
+from dynsched.kube.client import LeaderWriter
 from dynsched.kube.election import (
     Lease,
     LeaseTimes,
@@ -23,7 +24,6 @@ from dynsched.kube.election import (
 )
 from dynsched.kube.events import Subject
 from dynsched.kube.failures import ApiRequest, in_namespace
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.util.errors import ClusterError, ConflictError, ForbiddenError, NotFoundError
 from dynsched.util.formatting import as_mapping

@@ -15,11 +15,6 @@ from dynsched.util.errors import ClusterError, ConflictError
 PAGE: Final = 500
 """Objects a page: of nodes, 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
 
-METADATA_ONLY: Final = {
-    # A server that does not know this form (there is none, but for fakes) sends the whole objects.
-    "Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
-}
-
 Item = TypeVar("Item")
 
 

@@ -54,8 +54,9 @@ class _Container(msgspec.Struct, gc=False):
 
 
 class PodSpec(msgspec.Struct, gc=False):
-    """What decides how much a pod requests."""
+    """Where a pod is, and what decides how much it requests."""
 
+    node: str = msgspec.field(name="nodeName", default="")
     containers: list[_Container] | None = None
     init: list[_Container] | None = msgspec.field(name="initContainers", default=None)
     resources: _Resources | None = None

@@ -1,23 +1,27 @@
-"""Which pods were bound and ended a moment ago, and which wait for a node: two watches of our own,
-because kopf would keep each pod. A bound pod is kept as a few numbers until the metrics show it.
+"""Which pods were bound and ended a moment ago: a watch of our own, because kopf would keep each
+pod. A bound pod is kept as a few numbers until the metrics show it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Final
+from http import HTTPStatus
+from typing import Final, NoReturn
 
 import msgspec
 
 from dynsched.core.load.pods import BoundPod, PodRequestTotals, workload_of
 from dynsched.core.load.recent import RecentPods
-from dynsched.kube.failures import ApiRequest
-from dynsched.kube.list_watch import Event, ListWatch
-from dynsched.kube.lists import Named, pages
+from dynsched.kube import failures
+from dynsched.kube.failures import ApiRequest, ExpiredError
+from dynsched.kube.lists import pages
 from dynsched.kube.pod_requests import (
     ASSIGNED_NOT_TERMINATED,
     PodMeta,
@@ -25,30 +29,41 @@ from dynsched.kube.pod_requests import (
     PodStatus,
     requests_of,
 )
+from dynsched.kube.transport import KubeApi
 from dynsched.util.errors import ClusterError
+from dynsched.util.logs import LoggedKinds
+from dynsched.util.stopping import Backoff, jittered, run_until_stopped
 
 logger = logging.getLogger(__name__)
 
-MAX_PENDING: Final = 20_000
-"""Uids of pods without a node that are kept, some 150 bytes each."""
 _GAP: Final = 70.0
 """Seconds without an event, more than between two bookmarks. What happened in a longer gap would
 count as if it happened now, though the metrics show it by then."""
+_WATCH_SECONDS: Final = 290
+"""Seconds after which the server is asked to end a watch (timeoutSeconds)."""
+_SILENCE: Final = 120.0
+"""Seconds without a byte after which a watch ends. Bookmarks come about every minute."""
+_FIRST_WAIT: Final = 1.0
+_MAX_BACKOFF: Final = 30.0
 _LIST: Final = ApiRequest("list", "pods", "/api/v1/pods")
 _WATCH: Final = ApiRequest("watch", "pods", "/api/v1/pods")
 
 
-class _Spec(PodSpec, gc=False):
-    node: str = msgspec.field(name="nodeName", default="")
-
-
-class _Pod(Named, gc=False):
+class _Pod(msgspec.Struct, gc=False):
     metadata: PodMeta = msgspec.field(default_factory=PodMeta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 
+class _Event(msgspec.Struct, gc=False):
+    """One line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
 _pod = msgspec.json.Decoder(_Pod)
+_event = msgspec.json.Decoder(_Event)
 
 
 class CountedPod(msgspec.Struct, frozen=True, gc=False):
@@ -103,49 +118,101 @@ class PodCounts:
 
 
 @dataclass(eq=False)
-class PodWatch(ListWatch):
-    """Reports to ``pods`` every pod that is bound, and every one that ends."""
+class PodWatch:
+    """Reports to ``pods`` every pod that is bound, and every one that ends. ``error`` is why that
+    does not work at the moment.
+    """
 
-    call = _WATCH
-    query = ASSIGNED_NOT_TERMINATED
+    api: KubeApi
     pods: RecentPods
+    clock: Callable[[], float] = time.monotonic
     counts: PodCounts = field(default_factory=PodCounts, init=False)
+    error: str | None = field(default=None, init=False)
     _is_listed: bool = field(default=False, init=False)
+    _version: str = field(default="", init=False)
+    """Where the watch continues; empty where it begins anew with a list."""
     _heard_at: float = field(default=-math.inf, init=False)
-
-    async def begin(self) -> str:
-        """Where the last watch ended; or now, where that is too long ago."""
-        if self.version and self.clock() - self._heard_at <= _GAP:
-            return self.version
-        counts, version, self.version = PodCounts(), "", ""
-        # Half a minute for 100,000 pods: less than the gap that is not made up for.
-        async for page in pages(self.api, _LIST, _Pod, query=self.query):
-            for pod in page.items or ():
-                counts.put(pod.metadata.uid, _counted(pod))
-            version = page.metadata.version
-            del page
-        self.counts, self._is_listed = counts, True
-        self.version, self._heard_at = version, self.clock()
-        return version
+    _logged: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
     @property
     def running(self) -> int | None:
         """How many pods have a node and have not ended; None until they are listed."""
         return len(self.counts) if self._is_listed else None
 
-    def observe(self, event: Event | None) -> None:
-        """Count the pod as the event has it, or no longer."""
-        self._heard_at = self.clock()
-        if event is None:
-            return
-        pod = _pod.decode(event.object)
+    async def run(self, stop: asyncio.Event) -> None:
+        """List and watch, again and again, until ``stop`` is set."""
+        await run_until_stopped(stop, self._run())
+
+    async def _run(self) -> NoReturn:
+        backoff = Backoff(_FIRST_WAIT, _MAX_BACKOFF)
+        while True:
+            began, failure = self.clock(), None
+            try:
+                await self.follow(await self.begin())
+            except ExpiredError:
+                self._version = ""
+            except ClusterError as error:
+                failure = error
+                self._fail(str(error))
+            lasted = self.clock() - began
+            if failure is None or lasted > _MAX_BACKOFF:
+                backoff.reset()
+            if failure is not None:  # a 403 too: an API server that has just started has no rights
+                wait = backoff.next()
+            else:  # a server may end each watch at once
+                wait = 0.0 if lasted > _FIRST_WAIT else jittered(_FIRST_WAIT)
+            await asyncio.sleep(wait)
+
+    async def begin(self) -> str:
+        """The version to watch from: where the last watch ended, or that of a list, where that is
+        too long ago. Raises ClusterError.
+        """
+        if self._version and self.clock() - self._heard_at <= _GAP:
+            return self._version
+        counts, version, self._version = PodCounts(), "", ""
+        # Half a minute for 100,000 pods: less than the gap that is not made up for.
+        async for page in pages(self.api, _LIST, _Pod, query=ASSIGNED_NOT_TERMINATED):
+            for pod in page.items or ():
+                counts.put(pod.metadata.uid, _counted(pod))
+            version = page.metadata.version
+            del page
+        self.counts, self._is_listed = counts, True
+        self._version, self._heard_at = version, self.clock()
+        return version
+
+    async def follow(self, version: str) -> None:
+        """Watch from ``version`` on until the server ends it or was silent for long. ExpiredError
+        for a 410, as status or event; ClusterError.
+        """
+        where = {"resourceVersion": version, "allowWatchBookmarks": "true", "watch": "1"}
+        query = {**ASSIGNED_NOT_TERMINATED, **where, "timeoutSeconds": str(_WATCH_SECONDS)}
+        async with self.api.stream(_WATCH, query, _SILENCE) as response:
+            self._recover()
+            with contextlib.suppress(TimeoutError):
+                async for line in _lines(response.content.iter_any()):
+                    self.take(line)
+
+    def take(self, line: bytes) -> None:
+        """Count the pod as the event in a line has it. An odd one must not end the watch."""
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            event = _event.decode(line)
+            if event.type == "ERROR":
+                status = failures.status_in(event.object)
+                code = status.code if status else 0
+                if code == HTTPStatus.GONE:
+                    raise ExpiredError(_WATCH)
+                raise ClusterError(f"cannot {_WATCH}: the API server ended it with code {code}")
+            self._recover()
+            self._observe(event.type, _pod.decode(event.object))
+
+    def _observe(self, kind: str, pod: _Pod) -> None:
         uid = pod.metadata.uid
-        self.version = pod.metadata.version or self.version
-        if event.type == "BOOKMARK" or not uid or not pod.spec.node:
+        self._version = pod.metadata.version or self._version
+        if kind == "BOOKMARK" or not uid or not pod.spec.node:
             return
-        if event.type != "DELETED":
+        if kind != "DELETED":
             self.counts.put(uid, _counted(pod))
-            if event.type == "ADDED":
+            if kind == "ADDED":
                 self.pods.add(_bound(pod), self.clock())
             if pod.status.has_run:
                 self.pods.start(uid, self.clock())
@@ -158,51 +225,25 @@ class PodWatch(ListWatch):
         else:
             self.pods.never_ran(uid)
 
-    def log(self, error: ClusterError | None) -> None:
-        """In the words of what is then not counted."""
-        if error is None:
+    def _recover(self) -> None:
+        self._heard_at, self.error = self.clock(), None
+        if self._logged.forget("watch"):
             logger.info("the watch of pods has recovered; recently bound pods are counted again")
-        else:
+
+    def _fail(self, error: str) -> None:
+        self.error = error
+        if self._logged.is_new("watch", error):
             logger.warning("recently bound pods are not counted: %s", error)
 
 
-@dataclass(eq=False)
-class PendingPods(ListWatch):
-    """``uid in pending``: whether there is such a pod and it has no node, as far as is known. The
-    extender assumes a node for these only: anyone who can merely connect to its port cannot guess a
-    uid.
-    """
-
-    call = _WATCH
-    query: ClassVar[Mapping[str, str]] = {"fieldSelector": "spec.nodeName="}
-    """With it, a pod that is bound comes as DELETED."""
-    _uids: set[str] = field(default_factory=set, init=False)
-
-    def __contains__(self, uid: str) -> bool:
-        return self.error is None and uid in self._uids
-
-    async def begin(self) -> str:
-        """Listed anew each time: what a watch has missed stays no longer than a watch lasts."""
-        uids: set[str] = set()
-        version = ""
-        async for page in pages(self.api, _LIST, Named, query=self.query):
-            uids.update(pod.metadata.uid for pod in page.items or ())
-            version = page.metadata.version
-            if len(uids) >= MAX_PENDING:
-                break
-            del page
-        self._uids = uids
-        return version
-
-    def observe(self, event: Event | None) -> None:
-        """Remember a pod without a node, at most MAX_PENDING of them."""
-        if event is None:
-            return
-        uid = _pod.decode(event.object).metadata.uid
-        if event.type == "ADDED" and len(self._uids) < MAX_PENDING:
-            self._uids.add(uid)
-        elif event.type == "DELETED":
-            self._uids.discard(uid)
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
 
 
 def _counted(pod: _Pod) -> CountedPod:

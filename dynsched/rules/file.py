@@ -59,7 +59,7 @@ def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
 
 class RulesFile:
     """A rules file that is read again and again. ``rule_set`` is the last content that was
-    accepted, and ``text`` its text; ``error`` says why the present one is refused.
+    accepted; ``error`` says why the present one is refused.
 
     A first content that is refused raises RulesFileError, unless it ``may_be_refused``: then no
     rules are in force, and ``rule_set`` is None.
@@ -71,7 +71,6 @@ class RulesFile:
         self._parsed = ParsedRules(str(path), None)
         self._refused: str | None = None
         """Why what was read last is refused, if it is for a query."""
-        self.text: str | None = None
         self.error: str | None = None
         self.warnings: tuple[str, ...] = ()
         self.rule_set: RuleSet | None = None
@@ -113,8 +112,6 @@ class RulesFile:
         found = _usable(self._parsed)
         self.error, self._refused = None, None
         self.rule_set, self.warnings = found.rule_set, found.warnings
-        # Last: a thread that sees the text also sees its rules.
-        self.text = (self._raw or b"").decode()
 
     def refuse(self, errors: Mapping[str, str]) -> None:
         """Refuse what was read last: by the name of a rule, what is wrong with its query."""

@@ -40,9 +40,6 @@ HELD_POLICY: Final = "dynsched-order-held"
 ORDER_ANNOTATION: Final = "dynsched.io/order"
 """On a pod that got the order: until when that one was in force."""
 
-KEPT_RULES: Final = "dynsched-rules-in-force"
-"""Name of the ConfigMap that has the rules that were last accepted (docs/operate.md)."""
-
 CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",

@@ -1,8 +1,6 @@
 """Patches: what they hold, and what they never touch."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,6 +164,7 @@ CONFIGURATIONS = {
 CHANGES = [
     pytest.param(old, new, id=f"{old_name} to {new_name}")
     for old_name, old in CONFIGURATIONS.items()
+    if old.mark.label in (None, LABEL_ONLY.mark.label)
     for new_name, new in CONFIGURATIONS.items()
     if old is not new
 ]
@@ -188,31 +187,35 @@ def test_a_change_of_configuration_moves_the_mark_in_one_patch(old: RuleSet, new
         assert release(new, found) == FOREIGN
 
 
-def forged(labels: dict[str, str], label: str, managed: Iterable[str] = ()) -> Node:
+def forged(labels: dict[str, str], label: str) -> Node:
     text = json.dumps({"label": label, "taint": None, "rules": []})
-    return replace(node(labels=labels, evidence=text), managed_labels=frozenset(managed))
+    return node(labels=labels, evidence=text)
 
 
 @pytest.mark.parametrize("label", ["team=blue", "status=maintenance", "load=high"])
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_record_alone_does_not_make_a_label_ours(label: str, wanted: bool) -> None:
+def test_a_record_does_not_make_a_label_ours(label: str, wanted: bool) -> None:
     """Whoever may annotate a node had us remove any label that he named."""
     key, _, value = label.partition("=")
     observed = forged({key: value}, label)
     assert not mark_state(observed, BOTH.mark).marked  # else it would be adopted as firing
     patch = planned(BOTH, observed, wanted=wanted)
     assert patch is not None
-    assert patch.reason.endswith(f"; label {label} stays: nothing shows that dynsched put it there")
     left = apply_patch(observed, patch)
     assert left.labels[key] == value
-    (pruned,) = plan_prune([observed], BOTH.mark)
-    assert pruned.body["metadata"].keys() == {"resourceVersion", "annotations"}
     assert planned(BOTH, left, wanted=wanted) is None
+
+
+def test_prune_removes_the_label_of_the_record_and_of_the_rules() -> None:
+    observed, other = forged({"load": "high"}, "load=high"), node(labels={"load": "high"})
+    assert not apply_patch(observed, *plan_prune([observed], BOTH.mark)).labels
+    assert plan_prune([other], BOTH.mark) == []
+    former = CONFIGURATIONS["another label"].mark
+    assert not apply_patch(other, *plan_prune([other], former)).labels
 
 
 def test_marks_of_the_first_project_move_too_though_another_wrote_them() -> None:
     adopted = mark(LABEL_ONLY, node(labels=STATUS))
-    assert not adopted.managed_labels
     assert mark(CONFIGURATIONS["another label"], adopted).labels == {"load": "high"}
 
 
@@ -222,20 +225,21 @@ def test_marks_of_the_first_project_move_too_though_another_wrote_them() -> None
         st.sampled_from(["a", "team", "status", "load"]), st.sampled_from(["presure", "high", "x"])
     ),
     named=st.sampled_from(["a=x", "team=high", "status=x", "status=presure", "load=high"]),
-    managed=st.sets(st.sampled_from(["a", "team", "status", "load"])),
     rules=st.sampled_from(list(MARKS.values())),
     wanted=st.booleans(),
 )
-def test_no_label_is_changed_but_our_mark_and_what_we_are_recorded_to_have_put(
-    labels: dict[str, str], named: str, managed: set[str], rules: RuleSet, wanted: bool
+def test_no_label_is_changed_but_our_mark_the_default_one_and_by_prune_the_recorded_one(
+    labels: dict[str, str], named: str, rules: RuleSet, wanted: bool
 ) -> None:
-    observed = forged(labels, named, managed)
-    found = [planned(rules, observed, wanted=wanted), *plan_prune([observed], rules.mark)]
+    observed = forged(labels, named)
     ours = {str(rules.mark.label), "status=presure"}
-    ours |= {text for text in [named] if text.partition("=")[0] in managed}
-    for patch in filter(None, found):
-        changed = patch.body["metadata"].get("labels", {}).keys() & labels.keys()
-        assert {f"{key}={labels[key]}" for key in changed} <= ours
+    for patch, may_change in (
+        (planned(rules, observed, wanted=wanted), ours),
+        *((patch, ours | {named}) for patch in plan_prune([observed], rules.mark)),
+    ):
+        body = patch.body["metadata"] if patch else {}
+        changed = body.get("labels", {}).keys() & labels.keys()
+        assert {f"{key}={labels[key]}" for key in changed} <= may_change
 
 
 @pytest.mark.parametrize(

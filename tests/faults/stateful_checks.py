@@ -215,5 +215,5 @@ def check_prune(world: World) -> None:
     for name, stored in world.all_stored().items():
         assert RECORD not in stored.annotations, name
         left = texts_on(stored) & OUR_TEXTS
-        assert left <= world.strays[name] - texts_of(mark), name
+        assert left <= (world.strays[name] | world.former_labels) - texts_of(mark), name
     assert plan_prune(world.all_stored().values(), mark) == []

@@ -49,24 +49,19 @@ def texts_of(mark: Mark) -> frozenset[str]:
 
 
 def _meant(node: Node, mark: Mark) -> frozenset[str]:
-    return _meant_by(node.annotations.get(RECORD, ""), frozenset(node.managed_labels), mark)
+    return _meant_by(node.annotations.get(RECORD, ""), mark)
 
 
 @lru_cache(10_000)  # each node is asked about many times in a tick
-def _meant_by(record: str, managed: frozenset[str], mark: Mark) -> frozenset[str]:
+def _meant_by(record: str, mark: Mark) -> frozenset[str]:
     said = _read(record)
     label, taint = said.get("label"), said.get("taint")
-    proven = isinstance(label, str) and (
-        label == "status=presure" or label.partition("=")[0] in managed
-    )
-    found = (label if proven else None, taint)
+    found = (label if label == "status=presure" else None, taint)
     return texts_of(mark) | {text for text in found if isinstance(text, str)}
 
 
 def marks_on(node: Node, mark: Mark) -> frozenset[str]:
-    """What of ours stands on it: of the present mark, or of an older one as the record tells,
-    where the API server's record of who wrote what does not say otherwise.
-    """
+    """What of ours is on it: of the present mark, or of an older one as the record tells."""
     return _meant(node, mark) & texts_on(node)
 
 

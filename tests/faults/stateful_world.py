@@ -34,6 +34,7 @@ from dynsched.kube.client import KubeClient
 from dynsched.kube.cluster import DryRunCluster, NodeCluster, NodeStore
 from dynsched.kube.decode_node import node_of
 from dynsched.kube.election import LeaseTimes
+from dynsched.rules.keys import DEFAULT_LABEL
 from dynsched.rules.rule_set import Rule, RuleSet
 from dynsched.util.errors import (
     ClusterError,
@@ -428,6 +429,8 @@ class World:
         self.objects = Objects(Store(history=10))
         self.others: dict[str, Body] = {}
         self.strays: dict[str, set[str]] = {}
+        self.former_labels: set[str] = set()
+        """They stay where nobody runs `prune` with the former rules."""
         self.somebody = Somebody(self)
         self.modes: dict[str, str] = {}
         self.away = False
@@ -495,6 +498,9 @@ class World:
 
     def reload(self, news: RuleSet | str) -> None:
         if isinstance(news, RuleSet):
+            label = self.rule_set.mark.label
+            if label is not None and str(label) != DEFAULT_LABEL:
+                self.former_labels.add(str(label))
             self.rule_set = news
         for replica in self.replicas:
             replica.rules_file.next_content = news

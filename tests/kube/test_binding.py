@@ -2,7 +2,9 @@
 why not. On the simulator and on a real API server; with a scheduler: `test_scheduling.py`."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -15,7 +17,7 @@ from pods_support import PODS, create, pod, reached
 from store_support import Clock, make_store
 
 from dynsched.features.extender.wire import Binding
-from dynsched.kube.binder import Binder
+from dynsched.kube.client import bind_pod
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.web.app import make_app
 from dynsched.web.server import Address, WebServer
@@ -23,12 +25,14 @@ from dynsched.web.server import Address, WebServer
 OTHER = "11111111-2222-3333-4444-555555555555"
 
 
-def binder(cluster: Cluster) -> AbstractAsyncContextManager[Binder]:
-    return api_of(cluster.kubeconfig, Binder)
+@asynccontextmanager
+async def binder(cluster: Cluster) -> AsyncIterator[Callable[..., Awaitable[None]]]:
+    async with api_of(cluster.kubeconfig) as api:
+        yield partial(bind_pod, api)
 
 
 async def waiting(cluster: Cluster, name: str = "p") -> dict[str, Any]:
-    """A pod without a node, as `Binder.bind` names it."""
+    """A pod without a node, as `bind_pod` names it."""
     made = await create(cluster, pod(name))
     uid = made["metadata"]["uid"]
     return {"namespace": "default", "pod": name, "uid": uid}
@@ -46,20 +50,18 @@ async def bindings(cluster: Cluster) -> list[Write]:
 async def test_a_pod_is_bound_once(cluster: Cluster) -> None:
     async with binder(cluster) as bind:
         asked = await waiting(cluster)
-        await bind.bind(**asked, node="a")
+        await bind(**asked, node="a")
         with pytest.raises(ConflictError, match=r'already assigned to node "a"'):
-            await bind.bind(**asked, node="b")
+            await bind(**asked, node="b")
         with pytest.raises(ConflictError, match=r'already assigned to node "a"'):
-            await bind.bind(**asked, node="a")
+            await bind(**asked, node="a")
     assert await node_of(cluster) == "a"
 
 
 async def test_of_two_at_the_same_moment_one_binds(cluster: Cluster) -> None:
     asked = [await waiting(cluster, f"p{number}") for number in range(10)]
     async with binder(cluster) as one, binder(cluster) as other:
-        tries = [
-            binder.bind(**pod, node=n) for pod in asked for binder, n in ((one, "a"), (other, "b"))
-        ]
+        tries = [bind(**pod, node=n) for pod in asked for bind, n in ((one, "a"), (other, "b"))]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
     assert [type(found) for found in outcomes].count(ConflictError) == len(asked)
     assert outcomes.count(None) == len(asked)
@@ -71,7 +73,7 @@ async def test_a_namesake_is_not_bound(cluster: Cluster) -> None:
     async with binder(cluster) as bind:
         asked = await waiting(cluster)
         with pytest.raises(ConflictError, match=OTHER):
-            await bind.bind(**{**asked, "uid": OTHER}, node="a")
+            await bind(**{**asked, "uid": OTHER}, node="a")
     assert await node_of(cluster) is None
 
 
@@ -80,14 +82,14 @@ async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> N
         asked = await waiting(cluster)
         _ = (await cluster.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).ok
         with pytest.raises(NotFoundError, match="default/p: it is gone"):
-            await bind.bind(**asked, node="a")
+            await bind(**asked, node="a")
         body = pod("leaving")
         body["metadata"]["finalizers"] = ["dynsched.test/hold"]
         made = await create(cluster, body)
         _ = (await cluster.delete(f"{PODS}/leaving", {"gracePeriodSeconds": 0})).ok
         uid = made["metadata"]["uid"]
         with pytest.raises(ConflictError, match="is being deleted"):
-            await bind.bind(namespace="default", pod="leaving", uid=uid, node="a")
+            await bind(namespace="default", pod="leaving", uid=uid, node="a")
         await cluster.patch(f"{PODS}/leaving", {"metadata": {"finalizers": None}})
 
 
@@ -98,7 +100,7 @@ async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: Si
 
         async def bound(binding: Binding) -> None:
             try:
-                await bind.bind(**msgspec.structs.asdict(binding))
+                await bind(**msgspec.structs.asdict(binding))
             finally:
                 over.set()
 
@@ -113,7 +115,7 @@ async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: Si
                 await asyncio.gather(posting, return_exceptions=True)
             await over.wait()
         assert await node_of(sim) is None
-        await bind.bind(**asked, node="b")
+        await bind(**asked, node="b")
     assert await node_of(sim) == "b"
 
 
@@ -122,8 +124,8 @@ async def test_a_lost_answer_is_not_a_second_binding(sim: SimCluster) -> None:
     async with binder(sim) as bind:
         asked = await waiting(sim)
         with pytest.raises(ClusterError, match="connection broke"):
-            await bind.bind(**asked, node="a")
+            await bind(**asked, node="a")
         assert await node_of(sim) == "a"
         with pytest.raises(ConflictError, match="already assigned"):
-            await bind.bind(**asked, node="b")
+            await bind(**asked, node="b")
     assert await node_of(sim) == "a"

@@ -1,7 +1,6 @@
 """From raw Nodes, odd ones too, to what is kept of them; and the store that keeps it."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -25,12 +24,6 @@ def test_what_is_kept_of_a_node() -> None:
     ]
     raw["status"]["allocatable"] = {"cpu": "3920m", "memory": "7901212Ki", "pods": "110"}
     raw["metadata"]["creationTimestamp"] = "2026-11-20T12:00:00Z"
-    raw["metadata"]["managedFields"] = [
-        wrote("kubelet", "team"),
-        wrote("dynsched", "load", "status"),
-        wrote("dynsched", "applied", operation="Apply"),
-        wrote("dynsched", "in-status", subresource="status"),
-    ]
 
     found = node_of(raw)
 
@@ -42,21 +35,6 @@ def test_what_is_kept_of_a_node() -> None:
     assert ("InternalIP", "10.0.0.7") in found.addresses
     assert found.allocatable == {"cpu": 3.92, "memory": 7901212 * 1024, "pods": 110}
     assert found.created == datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
-    assert found.managed_labels == {"load", "status"}
-
-
-def wrote(manager: str, *labels: str, operation: str = "Update", **more: str) -> dict[str, Any]:
-    """An entry of managedFields, as a real API server writes it."""
-    fields = {".": {}, **{f"f:{label}": {} for label in labels}}
-    metadata = {"f:labels": fields, "f:annotations": {"f:dynsched.io/pressure": {}}}
-    return {
-        "manager": manager,
-        "operation": operation,
-        "apiVersion": "v1",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:metadata": metadata},
-        **more,
-    }
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,10 @@ from dynsched.core.marks import Action, NodePatch
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.tiers import PreferenceTier
-from dynsched.kube.client import KubeClient
+from dynsched.kube.client import KubeClient, LeaderWriter
 from dynsched.kube.election import LeaseTimes
 from dynsched.kube.failures import ApiRequest
 from dynsched.kube.leader import Elector
-from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import ApiResponse
 from dynsched.util.errors import NotPermittedError
 from dynsched_sim.examples import make_node
@@ -36,10 +34,6 @@ def write_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
 
 def withdraw_order(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
     return NodeOrder(api, "default", writer).withdraw()
-
-
-def keep_rules(api: Any, writer: LeaderWriter) -> Awaitable[Any]:
-    return RulesConfigMap(api, "default", writer).write("rules: []")
 
 
 async def patch_node(api: Any, writer: LeaderWriter) -> Any:
@@ -78,7 +72,7 @@ class SlowServer:
         self.log.append((what, asyncio.get_running_loop().time()))
 
 
-@pytest.mark.parametrize("write", [write_order, withdraw_order, keep_rules])
+@pytest.mark.parametrize("write", [write_order, withdraw_order])
 @pytest.mark.parametrize("takes", [2.0, 3600.0])
 @pytest.mark.parametrize("how", ["steps down", "stops", "stops, its parts cancelled"])
 def test_the_lease_is_released_after_the_write_under_way(
@@ -114,7 +108,7 @@ def test_the_lease_is_released_after_the_write_under_way(
     assert at["released"] - at["write ends"] <= LeaseTimes().renew_every
 
 
-@pytest.mark.parametrize("write", [write_order, withdraw_order, keep_rules, patch_node])
+@pytest.mark.parametrize("write", [write_order, withdraw_order, patch_node])
 async def test_nothing_is_written_once_the_lease_is_lost(sim: SimCluster, write: Write) -> None:
     await sim.create_node(make_node("a"))
     now = [1000.0]

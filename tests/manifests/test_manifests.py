@@ -221,7 +221,6 @@ GRANTED = {
         "metrics.k8s.io/nodes: list",
         "dynsched coordination.k8s.io/leases: create",
         "dynsched coordination.k8s.io/leases dynsched: get update",
-        "dynsched configmaps dynsched-rules-in-force: create get patch",
         "dynsched events: create patch",
         "default events: create patch",
         "dynsched dynsched.io/nodeorders dynsched: create delete patch",

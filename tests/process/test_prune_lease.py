@@ -2,10 +2,7 @@
 nobody is there any more to see to the marks.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -56,27 +53,9 @@ async def hold(cluster: Cluster, body: Any, namespace: str = "default") -> None:
     _ = (await cluster.post(LEASES.replace("/default/", f"/{namespace}/"), body)).ok
 
 
-@asynccontextmanager
-async def renewing(cluster: Cluster, age: float) -> AsyncIterator[None]:
-    """Its holder renews it, by a clock that is ``age`` seconds late."""
-
-    async def renew() -> None:
-        while True:
-            await cluster.patch(f"{LEASES}/dynsched", {"spec": lease(age)["spec"]})
-            await asyncio.sleep(1)
-
-    task = asyncio.create_task(renew())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
 BY_HAND = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "by-hand"}}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("found", "janitor_prunes", "person_prunes"),
     [
@@ -99,15 +78,13 @@ async def test_marks_are_pruned_where_nobody_renews_the_lease(
         assert await marked(cluster) is not prunes
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("age", [0.0, HOUR, -HOUR], ids=["now", "late clock", "early clock"])
-async def test_marks_stay_while_the_holder_renews_the_lease(cluster, age) -> None:
+@pytest.mark.parametrize("age", [0.0, 50.0, -HOUR], ids=["now", "late clock", "early clock"])
+async def test_marks_stay_where_the_lease_was_renewed_a_moment_ago(cluster, age) -> None:
     await hold(cluster, lease(age))
-    async with renewing(cluster, age):
-        assert await prune(cluster, lease_older_than=OLD_AFTER) == []
-        with pytest.raises(AtWorkError, match="pod-1"):
-            await prune(cluster)
-        assert await prune(cluster, dry_run=True) == ["a"]
+    assert await prune(cluster, lease_older_than=OLD_AFTER) == []
+    with pytest.raises(AtWorkError, match="pod-1"):
+        await prune(cluster)
+    assert await prune(cluster, dry_run=True) == ["a"]
     assert await marked(cluster)
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
 

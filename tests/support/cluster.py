@@ -37,10 +37,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _MARKER = "marker-"
 _SERVERS_OWN = "apiserver-"
 """How the names of the API server's own Leases begin, which it renews by itself."""
-_COLLECTIONS = (
-    *(NODES, EVENTS),
-    *(f"/api/v1/namespaces/default/{what}" for what in ("pods", "configmaps")),
-)
+_COLLECTIONS = (NODES, EVENTS, "/api/v1/namespaces/default/pods")
 
 
 @dataclass(frozen=True)

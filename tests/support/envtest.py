@@ -23,7 +23,7 @@ from prometheus_support import DIRECT, answers, becomes_ready, end, free_port
 
 from dynsched_sim.apiserver.api_server import write_kubeconfig
 
-AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events", "configmaps")
+AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
 _ATTEMPTS = 3  # another process may take a free port before we do
 _PDEATHSIG = 1

@@ -40,7 +40,6 @@ class World:
     def __init__(
         self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, watched: bool = True
     ) -> None:
-        self.made_up: set[str] = set()
         self.nodes = {
             name: Node(name, labels={"filter.xy.com": ""} if name in "ab" else {}, allocatable=ROOM)
             for name in NAMES
@@ -55,7 +54,7 @@ class World:
             rules=lambda: self.scene.rule_set.extender,
             clock=lambda: self.now,
             bound=self.bound,
-            waits=lambda uid: watched and uid not in self.made_up,
+            watches_pods=lambda: watched,
             bind_pod=bind,
         )
 

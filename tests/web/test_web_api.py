@@ -180,9 +180,8 @@ async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, ticks) -> None:
 
 
 async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(client, ticks) -> None:
-    old = Node("b", labels={"load": "high"}, managed_labels=frozenset({"load"}), annotations={
-        "dynsched.io/pressure": '{"label": "load=high"}'
-    })  # fmt: skip
+    record = {"dynsched.io/pressure": '{"label": "status=presure"}'}
+    old = Node("b", labels={"status": "presure"}, annotations=record)
     scene = Scene({**EXAMPLE_RULES, "mark": "none"}, [Node("a"), old])
     cpu = {"a": 90.0, "b": 10.0}
     for at in (NOON - 60, NOON):

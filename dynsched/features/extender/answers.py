@@ -44,8 +44,8 @@ _BIND_OFF: Final = (
 
 @dataclass(kw_only=True)
 class Extender:
-    """``rules``: those in force. ``bound`` counts by ``clock`` too. ``waits``: whether a pod of
-    this uid is known to wait for a node; nothing is assumed of others, as nothing would correct it.
+    """``rules``: those in force. ``bound`` counts by ``clock`` too. ``watches_pods``: whether bound
+    pods are reported; otherwise none is assumed to be bound, because nothing would correct it.
     """
 
     nodes: Callable[[], Mapping[str, Node]]
@@ -53,7 +53,7 @@ class Extender:
     rules: Callable[[], ExtenderRules]
     clock: Callable[[], float]
     bound: RecentPods = field(default_factory=RecentPods)
-    waits: Callable[[str], bool] = lambda _: True
+    watches_pods: Callable[[], bool] = lambda: True
     bind_pod: Bind | None = None
     _scoring: Scoring | None = field(default=None, init=False)
     _scored_at: float = field(default=0.0, init=False)
@@ -180,7 +180,7 @@ class Extender:
         loads = profile.of(names)
         scores = scores_by_load(loads, profile.method)
         best = break_ties(scores, loads)
-        if best is not None and asked.uid and self.waits(asked.uid):
+        if best is not None and asked.uid and self.watches_pods():
             self.bound.add(BoundPod(asked.uid, names[best], assumed=True), self.clock())
         return list(map(scores.__getitem__, loads))
 

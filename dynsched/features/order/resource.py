@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from dynsched.features.order.ranks import Order
 from dynsched.features.order.tiers import PreferenceTier
-from dynsched.kube.client import apply
+from dynsched.kube.client import LeaderWriter, apply
 from dynsched.kube.failures import ApiRequest, in_namespace
-from dynsched.kube.leader_writer import LeaderWriter
-from dynsched.kube.lists import METADATA_ONLY, Named, pages
+from dynsched.kube.lists import Named, pages
 from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.rules import keys
 from dynsched.util.errors import ClusterError, NotFoundError
@@ -43,7 +42,7 @@ async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
     """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
     path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}"
     call = ApiRequest("list", NODE_ORDERS, path)
-    found = pages(api, call, Named, headers=METADATA_ONLY, may_be_unknown=True)
+    found = pages(api, call, Named, may_be_unknown=True)
     return [
         item.metadata.namespace
         async for page in found

@@ -124,7 +124,6 @@ def test_a_mark_that_an_older_version_put_early_is_adopted_and_released() -> Non
         "a",
         labels={"status": "presure"},
         annotations={EVIDENCE_ANNOTATION: json.dumps(record)},
-        managed_labels=frozenset({"status"}),
     )
     some = Cluster(unlimited(rule(clear_threshold=70)), [marked])
     (pruned,) = plan_prune([marked], some.rules.mark)

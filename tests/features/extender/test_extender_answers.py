@@ -191,15 +191,6 @@ def test_without_a_uid_or_a_watch_of_pods_nothing_is_assumed(uid, watched) -> No
     assert not world.counted()
 
 
-def test_made_up_pods_do_not_take_a_nodes_score() -> None:
-    world = World().tick()
-    before = world.scores(ask(["a"])), world.scores(ask())
-    world.made_up = {f"made-up-{number}" for number in range(300)}
-    for uid in world.made_up:
-        world.scores(of_pod(uid, ["a"]))
-    assert (world.scores(ask(["a"])), world.scores(ask())) == before
-
-
 def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
     """With no metric at all, every pod would be counted on the first of them."""
     world = World().tick(cpu="connection refused", memory="connection refused")
@@ -211,7 +202,7 @@ def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
 
 def test_a_bug_lets_every_node_pass_with_the_same_score(caplog: Any) -> None:
     world = World(LABELLED).tick()
-    world.extender.nodes = world.extender.waits = lambda *_: 1 / 0
+    world.extender.nodes = world.extender.watches_pods = lambda: 1 / 0
     with caplog.at_level(logging.ERROR):
         assert world.filter(ask())["NodeNames"] == NAMES
         assert world.scores(of_pod("u")) == dict.fromkeys(NAMES, 5)

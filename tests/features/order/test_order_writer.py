@@ -16,8 +16,8 @@ from dynsched.core.tick import Tick
 from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.status import OrderStatus
 from dynsched.features.order.writer import RENEW, NodeOrderWriter
+from dynsched.kube.client import LeaderWriter
 from dynsched.kube.failures import ApiRequest
-from dynsched.kube.leader_writer import LeaderWriter
 from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest

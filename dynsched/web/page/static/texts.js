@@ -170,7 +170,6 @@ export const texts = {
   r_no_value: ["no rule has a current value any more", "不再有规则具有当前值"],
   r_not_eligible: ["the node is not eligible: {0}", "节点不参与：{0}"],
   r_hotter: ["another node is hotter and the number of marks is limited", "另有更热的节点，而标记数量有限"],
-  r_unproven: ["{0}; label {1} stays: nothing shows that dynsched put it there", "{0}；标签 {1} 保留：无法证明由 dynsched 设置"],
   r_clears: ["{0} must be {1} (is {2})", "{0} 须 {1}（现为 {2}）"],
   r_clears_for: ["{0} must be {1} (is {2}), then stay there for {3}", "{0} 须 {1}（现为 {2}），之后保持 {3}"],
   r_stays: ["{0} must stay {1} (is {2}) for {3} more", "{0} 须保持 {1}，还需 {3}（现为 {2}）"],

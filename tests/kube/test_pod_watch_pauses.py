@@ -6,24 +6,22 @@ from collections.abc import Sequence
 import pytest
 from virtual_loop import VirtualLoop
 
-from dynsched.kube.list_watch import Event, ListWatch
+from dynsched.core.load.recent import RecentPods
+from dynsched.kube.pod_watch import PodWatch
 from dynsched.util.errors import ClusterError, ForbiddenError
 
 Session = tuple[float, Exception | None]
 DOWN = ClusterError("down")
 
 
-def pauses_after(sessions: Sequence[Session]) -> tuple[list[float], list[str]]:
-    """The pause after each session, and the errors that are logged. A session: how long it lasts,
-    and what ends it.
-    """
+def pauses_after(sessions: Sequence[Session]) -> list[float]:
+    """The pause after each session: how long it lasts, and what ends it."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop, stop = runner.get_loop(), asyncio.Event()
         begun: list[float] = []
         ended: list[float] = []
-        logged: list[str] = []
 
-        class Sessions(ListWatch):
+        class Sessions(PodWatch):
             async def begin(self) -> str:
                 begun.append(loop.time())
                 return "1"
@@ -38,37 +36,31 @@ def pauses_after(sessions: Sequence[Session]) -> tuple[list[float], list[str]]:
                 if error is not None:
                     raise error
 
-            def observe(self, event: Event | None) -> None:
-                """There are no events."""
-
-            def log(self, error: ClusterError | None) -> None:
-                logged.append(str(error))
-
-        runner.run(Sessions(None, clock=loop.time).run(stop))  # type: ignore[arg-type]
-        return [after - end for end, after in zip(ended, begun[1:], strict=True)], logged
+        runner.run(Sessions(None, RecentPods(), loop.time).run(stop))  # type: ignore[arg-type]
+        return [after - end for end, after in zip(ended, begun[1:], strict=True)]
 
 
 @pytest.mark.parametrize("error", [DOWN, ForbiddenError("down")], ids=["down", "forbidden"])
-def test_failures_in_a_row_are_followed_by_longer_pauses(error):
+def test_failures_in_a_row_are_followed_by_longer_pauses(error, caplog):
     """An API server that has just started forbids everything for some seconds."""
-    pauses, logged = pauses_after([(0.0, error)] * 8)
+    pauses = pauses_after([(0.0, error)] * 8)
     for pause, most in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
         assert most / 2 <= pause <= most
-    assert logged == ["down"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == ["recently bound pods are not counted: down"]
 
 
 @pytest.mark.parametrize("well", [(300.0, None), (31.0, DOWN)], ids=["ended", "lasted"])
 def test_a_watch_that_was_well_makes_the_pauses_short_again(well):
-    pauses, _ = pauses_after([*[(0.0, DOWN)] * 5, well, (0.0, DOWN)])
+    pauses = pauses_after([*[(0.0, DOWN)] * 5, well, (0.0, DOWN)])
     assert pauses[4] >= 8
     assert pauses[-1] <= 2
 
 
 def test_a_watch_that_ended_in_time_is_taken_up_at_once_and_one_that_ended_at_once_is_not():
-    pauses, logged = pauses_after([(290.0, None), (0.0, None)])
+    pauses = pauses_after([(290.0, None), (0.0, None)])
     assert pauses[0] == 0.0
     assert 0.5 <= pauses[1] <= 1.0
-    assert logged == []
 
 
 def test_an_error_that_is_not_the_clusters_is_passed_on():
