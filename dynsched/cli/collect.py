@@ -19,7 +19,7 @@ from dynsched.tools.collect import (
     collect_once,
     collect_until_stopped,
 )
-from dynsched.util.logs import configure_logging
+from dynsched.util.logs import configure_logging, logging_aside
 from dynsched.util.proxies import parse_http_url
 
 
@@ -77,7 +77,8 @@ def collect(*, once: bool, log_format: str, **given: Any) -> None:
     configure_logging(log_format, "info")
     options = CollectOptions(**given)
     if not once:
-        collect_until_stopped(options)
+        with logging_aside():
+            collect_until_stopped(options)
         return
     memory = collect_once(options)
     share = f"{memory.available / MIB:.0f} of {memory.capacity / MIB:.0f} MiB available"

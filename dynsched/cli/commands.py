@@ -128,8 +128,11 @@ def run(**given: Any) -> None:
     """
     from dynsched.controller import main
     from dynsched.controller.settings import settings_of
+    from dynsched.util.logs import logging_aside
 
-    main.run(settings_of(given))
+    settings = settings_of(given)
+    with logging_aside():
+        main.run(settings)
 
 
 @cli.command()

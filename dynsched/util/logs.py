@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import queue
 import re
 import sys
 import time
 from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime
+from logging.handlers import QueueHandler, QueueListener
 from typing import Final
 
 from pythonjsonlogger.json import JsonFormatter
 
+MAX_WAITING: Final = 8_000
 EACH_SECONDS: Final = 60.0
 """The time in which at most one line of each kind is logged."""
 _MAX_CHARACTERS: Final = 200
@@ -47,6 +50,24 @@ def last_words(expected: tuple[type[Exception], ...]) -> Iterator[None]:
         sys.exit(getattr(error, "exit_code", 1))
 
 
+@contextlib.contextmanager
+def logging_aside() -> Iterator[None]:
+    """Log lines are written on a separate thread: a reader of standard error that stops reading
+    does not hold up the event loop. Up to MAX_WAITING lines wait for it; further ones are dropped.
+    """
+    root = logging.getLogger()
+    before, waiting = root.handlers, queue.SimpleQueue[logging.LogRecord]()
+    listener = QueueListener(waiting, *before)
+    root.handlers = [_Queued(waiting)]
+    root.handlers[0].addFilter(lambda _: waiting.qsize() < MAX_WAITING)
+    listener.start()
+    try:
+        yield
+    finally:
+        root.handlers = before
+        listener.stop()
+
+
 class _Utc(logging.Formatter):
     """Times in RFC 3339, in UTC, to the millisecond."""
 
@@ -67,6 +88,11 @@ class _Json(_Utc, JsonFormatter):
             style="{",
             rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
         )
+
+
+class _Queued(QueueHandler):
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        return record  # with its fields: it stays in this process
 
 
 def trouble_kind(trouble: str) -> str:

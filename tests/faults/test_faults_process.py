@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -38,8 +39,10 @@ class Run:
         self.rules = folder / "rules.yaml"
         self._start = partial(replica, sim, prometheus, folder, "--interval", "0.1")
 
-    def __call__(self, content: dict[str, Any] | None = None, *more: str) -> Operator:
-        return self._start(*more, content=content)
+    def __call__(
+        self, content: dict[str, Any] | None = None, *more: str, stderr: int | None = None
+    ) -> Operator:
+        return self._start(*more, content=content, stderr=stderr)
 
     async def until_marked(self, names: str) -> None:
         await until(lambda: is_marked(self.sim, *names.split()), f"marked: {names or 'none'}")
@@ -177,6 +180,34 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
         await until(all_hang, "writes of all kinds under way")
         assert await operator.stop() == 0
         assert "Traceback" not in operator.log
+
+
+async def test_a_reader_of_standard_error_that_stopped_holds_up_no_tick(
+    sim, prometheus, run
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"." * 4096)
+    os.set_blocking(writing, True)
+
+    def read_on() -> None:
+        while os.read(reading, 65536):
+            pass
+
+    await sim.create_nodes("a", "b")
+    prometheus.set(load={"a": HOT, "b": COOL})
+    async with run(rules(), "--log-level", "debug", stderr=writing) as operator:
+        os.close(writing)
+        await run.until_marked("a")
+        await some_ticks(operator, 5)
+        prometheus.set(load={"a": COOL, "b": HOT})
+        await run.until_marked("b")
+        reader = asyncio.create_task(asyncio.to_thread(read_on))
+        assert await operator.stop() == 0
+        await reader
+    os.close(reading)
 
 
 SECRETS = {

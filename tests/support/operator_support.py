@@ -20,6 +20,7 @@ class Operator:
     """``async with Operator(folder, arguments): ...`` runs until the block ends.
 
     ``arguments`` follow ``dynsched`` (or another ``program``); a free address to serve on is added.
+    ``stderr``: another place for standard error than the log.
     """
 
     def __init__(
@@ -27,18 +28,20 @@ class Operator:
         folder: Path,
         *arguments: str,
         flag: str = "--webaddr",
+        stderr: int | None = None,
         program: Sequence[str] = ("-m", "dynsched"),
     ) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self._command = [sys.executable, *program, *arguments, flag, self.address]
         self._log = folder / f"dynsched-{time.monotonic_ns()}.log"
+        self._stderr = stderr
         self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
         quiet = {name: text for name, text in os.environ.items() if "DYNSCHED" not in name}
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdout=log, stderr=log, env=quiet
+                *self._command, stdout=log, stderr=self._stderr or log, env=quiet
             )
         return self
 

@@ -30,12 +30,13 @@ def replica(
     *more: str,
     kubeconfig: Path | None = None,
     content: Mapping[str, Any] | None = rules(),
+    stderr: int | None = None,
 ) -> Operator:
     """One that can be started; without ``content`` by the file that is there."""
     flags = ("--kubeconfig", str(kubeconfig or cluster.kubeconfig), "--prom", prometheus.url)
     file = folder / "rules.yaml" if content is None else write_rules(folder, content)
     flags += ("-r", str(file), "--interval", "0.5")
-    return Operator(folder, "run", *flags, *more)
+    return Operator(folder, "run", *flags, *more, stderr=stderr)
 
 
 async def status(operator: Operator) -> dict[str, Any]:

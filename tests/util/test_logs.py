@@ -2,18 +2,23 @@
 
 import json
 import logging
+import os
+import sys
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
 
 from dynsched.util.logs import (
     MAX_KINDS,
+    MAX_WAITING,
     LoggedKinds,
     configure_logging,
     last_words,
+    logging_aside,
     quiet_logger,
     trouble_kind,
 )
@@ -33,10 +38,11 @@ def _logging_as_before() -> Iterator[None]:
 def test_json_has_a_time_with_a_zone_and_fields_of_its_own(capsys) -> None:
     configure_logging("json", "info")
     before = datetime.now(UTC)
-    logger.info("mark node %s", "n1", extra={"node": "n1", "rule": ["cpu"]})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.filters", [])
-        warnings.warn("old", UserWarning, stacklevel=1)
+    with logging_aside():
+        logger.info("mark node %s", "n1", extra={"node": "n1", "rule": ["cpu"]})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("warnings.filters", [])
+            warnings.warn("old", UserWarning, stacklevel=1)
     line, of_python = map(json.loads, capsys.readouterr().err.splitlines())
     at = line.pop("time")
     logged = {"level": "INFO", "logger": "dynsched.test", "message": "mark node n1"}
@@ -60,6 +66,24 @@ def test_text_is_for_people_and_has_the_same_time_in_every_zone(capsys) -> None:
     assert abs((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()) < 60
 
 
+def test_a_reader_that_stopped_holds_nobody_up_and_gets_the_first_lines_later(
+    monkeypatch,
+) -> None:
+    reading, writing = os.pipe()
+    lines = [f"line {number}" for number in range(2 * MAX_WAITING)]
+    with os.fdopen(reading, encoding="utf-8") as reader, ThreadPoolExecutor() as executor:
+        with os.fdopen(writing, "w", encoding="utf-8") as stream:
+            monkeypatch.setattr(sys, "stderr", stream)
+            configure_logging("text", "info")
+            with logging_aside():
+                for line in lines:
+                    logger.info(line)
+                written = executor.submit(reader.read)
+        kept = [line.partition("INFO    ")[2] for line in written.result().splitlines()]
+    assert kept[:MAX_WAITING] == lines[:MAX_WAITING]
+    assert len(kept) < len(lines)
+
+
 def test_the_last_words_come_out(capsys) -> None:
     configure_logging("json", "info")
 
@@ -67,7 +91,7 @@ def test_the_last_words_come_out(capsys) -> None:
         logger.info("line")
         raise ZeroDivisionError("a defect")
 
-    with pytest.raises(SystemExit), last_words((KeyError,)):
+    with pytest.raises(SystemExit), last_words((KeyError,)), logging_aside():
         fail()
     first, last = map(json.loads, capsys.readouterr().err.splitlines())
     assert (first["message"], last["message"], last["level"]) == ("line", "a defect", "CRITICAL")
