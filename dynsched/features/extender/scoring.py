@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from dynsched.core.alerts import Alert
 from dynsched.core.evaluate import Evaluation
-from dynsched.core.load.expected import BELOW_MEAN, KnownPods, UnseenPods
-from dynsched.core.load.pods import PodChange, PodUse
+from dynsched.core.load.expected import BELOW_MEAN, KnownPods
+from dynsched.core.load.pods import Allocatable, PodChange, PodUse
 from dynsched.core.nodes import Node
 from dynsched.core.samples import Quality
 from dynsched.features.placing import (
@@ -143,38 +143,6 @@ def _refusal(rule: Rule, alert: Alert) -> Refusal:
     return Refusal(f"node load high: {rule.name} was {limit} and is held", short)
 
 
-class _FreshPods:
-    """Pods that came to one node, or ended there, since the evaluation. Mutable."""
-
-    def __init__(self, profile: WeightedProfile) -> None:
-        self._parts = [(rule, weight, UnseenPods()) for rule, weight in profile.rules]
-
-    def count(
-        self, change: PodChange, uses: Mapping[str, PodUse], allocatable: Mapping[str, float]
-    ) -> None:
-        """Count one pod more or less. ``uses`` by rule."""
-        for rule, _, unseen in self._parts:
-            use = uses.get(rule.name, _NOTHING_KNOWN)
-            load = use.load(change.pod, allocatable, ended=not change.is_recent)
-            if not change.is_recent:
-                unseen.ended(load, -change.sign)
-                continue
-            if load is not None:
-                load += load * use.margin(change.pod)
-            unseen.bound(change.pod, load, change.sign)
-
-    def add_to(self, load: int, allocatable: Mapping[str, float], least: int) -> int:
-        """The load in tenths, with these pods; it stays on its side of FIRING. Pods that ended take
-        it down to ``least`` at most.
-        """
-        added = 0.0
-        for rule, weight, unseen in self._parts:
-            bound, ended = unseen.parts(allocatable, rule.resource)
-            added += weight * (bound - ended)
-        room = max(0, load % FIRING - least)
-        return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
-
-
 class ProfileLoads:
     """What every node's load counts as for one profile: at least as much as its line; pods that are
     bound or end since are counted as they come. Those that end take none far below the mean of all,
@@ -187,7 +155,7 @@ class ProfileLoads:
         self._uses = {name: expected.use for name, expected in evaluation.expected.items()}
         _, mean, self._line, self._evaluated = placing_loads(evaluation, profile)
         self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
-        self._fresh: dict[str, _FreshPods] = {}
+        self._fresh: dict[str, float] = {}
         self._loads = {name: max(load, self._line) for name, load in self._evaluated.items()}
 
     def of(self, names: Iterable[str]) -> list[int]:
@@ -202,10 +170,22 @@ class ProfileLoads:
             if name not in self._evaluated:
                 continue
             allocatable = nodes[name].allocatable if name in nodes else {}
-            fresh = self._fresh.setdefault(name, _FreshPods(self._profile))
-            fresh.count(change, self._uses, allocatable)
-            load = fresh.add_to(self._evaluated[name], allocatable, self._least)
-            self._loads[name] = max(load, self._line)
+            self._fresh[name] = self._fresh.get(name, 0.0) + self._load_of(change, allocatable)
+            added = round(min(TENTHS * self._fresh[name], _MAX_ADDED))
+            load = self._evaluated[name]
+            # It stays on its side of FIRING.
+            room = max(0, load % FIRING - self._least)
+            self._loads[name] = max(load + max(-room, added), self._line)
+
+    def _load_of(self, change: PodChange, allocatable: Allocatable) -> float:
+        """In percent, with its sign."""
+        load = 0.0
+        for rule, weight in self._profile.rules:
+            use = self._uses.get(rule.name, _NOTHING_KNOWN)
+            margin = use.margin(change.pod) if change.is_recent else 0.0
+            of_rule = use.load(change.pod, allocatable, ended=not change.is_recent)
+            load += weight * of_rule * (1 + margin)
+        return change.sign * load
 
 
 class Scoring:

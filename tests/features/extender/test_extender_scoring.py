@@ -158,7 +158,7 @@ def small(count: int) -> list[BoundPod]:
         (None, 0, small(0), {}, 0),
         (None, 0, small(1), {}, 40),
         (None, 0, small(5), {"room": {}}, 200),
-        (None, 0, small(30), {"room": {}}, 800),
+        (None, 0, small(30), {"room": {}}, 1200),
         # of known use, bound or ended
         ("cpu", 100, KNOWN, {"use": USE}, 100 + 250 + 50),
         ("cpu", 500, KNOWN, {"use": USE, "sign": -1}, 500 - 250 - 50),
@@ -179,7 +179,7 @@ def test_pods_that_were_bound_or_ended_since_the_tick_change_a_load(
     options: Mapping[str, Any],
     expected: int,
 ) -> None:
-    changed = {"use": PodUse(), "room": ROOM, "sign": 1, "is_recent": True, "threshold": 80}
+    changed = {"use": PodUse(resource), "room": ROOM, "sign": 1, "is_recent": True, "threshold": 80}
     use, room, sign, is_recent, threshold = {**changed, **options}.values()
     rules = rule_set(rule(resource=resource, threshold=threshold))
     nodes = {name: Node(name, allocatable=room) for name in "abcdefghij"}
