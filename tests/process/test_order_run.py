@@ -322,30 +322,6 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         assert said["node"] in {"n1", "n2"}
 
 
-async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp_path) -> None:
-    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
-
-        async def error() -> str:
-            return str(json.loads((await operator.get("/order"))[1])["error"])
-
-        async def says(words: str) -> bool:
-            return words in await error()
-
-        async def is_written() -> bool:
-            return '"until":null' not in (await operator.get("/order"))[1] and await says("None")
-
-        # As a second installation overwrites it, and deletes it when it stops.
-        for act in (
-            lambda: cluster.patch(ORDER, {"spec": ahead(20)}),
-            lambda: cluster.delete(ORDER),
-        ):
-            await until(is_written, "all is well")
-            _ = (await act()).ok
-            await until(lambda: says("somebody else wrote or deleted it"), "it is told")
-        status, text = await operator.get("/status")
-        assert (status, "the order of the nodes cannot be kept: somebody" in text) == (503, True)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 async def test_an_api_server_that_restarts_refuses_no_pod_and_gives_the_order_again(
     cluster, prometheus, envtest, tmp_path, number: signal.Signals

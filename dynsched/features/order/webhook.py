@@ -117,15 +117,10 @@ class AnsweredOrder:
     order that is in force when the API server calls. ``until`` is by this process's clock.
     """
 
-    is_disputed = False
-
     async def write(self, _order: Order, lasts: float) -> float:
         return time.time() + lasts
 
     async def withdraw(self) -> None:
-        return
-
-    def forget(self) -> None:
         return
 
 
