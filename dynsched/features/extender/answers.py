@@ -17,7 +17,6 @@ from dynsched.core.nodes import Node
 from dynsched.features.extender import wire
 from dynsched.features.extender.scoring import (
     NEUTRAL,
-    Refusal,
     Scoring,
     break_ties,
     missing_label,
@@ -34,8 +33,6 @@ Bind = Callable[[wire.Binding], Awaitable[None]]
 
 Body = bytes | bytearray
 
-MAX_NAMED_NODES: Final = 8
-"""With more refused nodes their messages lack the value, so that the pod's event counts them."""
 _BIND_OFF: Final = (
     "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
     "configuration"
@@ -138,13 +135,13 @@ class Extender:
             return None
         return scoring
 
-    def _refused(self) -> Mapping[str, Refusal]:
+    def _refused(self) -> Mapping[str, str]:
         scoring = self._fresh()
         return {} if scoring is None else scoring.refused
 
     def _filter_names(self, names: Sequence[str], key: str | None) -> bytes:
         refused, failed = self._refused(), dict[str, str]()
-        unresolvable = _reasons([name for name in names if name in refused], refused)
+        unresolvable = {name: refused[name] for name in names if name in refused}
         if key is not None:
             nodes = self.nodes()
             for name in names:
@@ -158,13 +155,15 @@ class Extender:
     def _filter_nodes(self, raw: Raw, key: str | None) -> bytes:
         """Whole nodes: those that pass go back as they came; their own labels count."""
         refused, (nodes, heads) = self._refused(), wire.read_nodes(raw, key)
-        bare = [name for name, is_labelled in heads if not is_labelled]
-        stopped = [name for name, is_labelled in heads if is_labelled and name in refused]
-        unresolvable = _reasons(stopped, refused) | dict.fromkeys(bare, missing_label(key or ""))
+        unresolvable = {
+            name: refused[name] if is_labelled else missing_label(key or "")
+            for name, is_labelled in heads
+            if name in refused or not is_labelled
+        }
         nodes.items = [
             item
-            for (name, is_labelled), item in zip(heads, nodes.items or (), strict=True)
-            if is_labelled and name not in refused
+            for (name, _), item in zip(heads, nodes.items or (), strict=True)
+            if name not in unresolvable
         ]
         return wire.filter_answer(nodes=nodes, unresolvable=unresolvable)
 
@@ -183,8 +182,3 @@ class Extender:
         if best is not None and asked.uid and self.waits(asked.uid):
             self.bound.add(BoundPod(asked.uid, names[best], assumed=True), self.clock())
         return list(map(scores.__getitem__, loads))
-
-
-def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
-    few = len(stopped) <= MAX_NAMED_NODES
-    return {name: refused[name].long if few else refused[name].short for name in stopped}

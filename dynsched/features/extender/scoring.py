@@ -14,14 +14,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_low
-from typing import Final, NamedTuple
+from typing import Final
 
-from dynsched.core.alerts import Alert
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import BELOW_MEAN, KnownPods
 from dynsched.core.load.pods import Allocatable, PodChange, PodUse
 from dynsched.core.nodes import Node
-from dynsched.core.samples import Quality
 from dynsched.features.placing import (
     FIRING,
     FULL,
@@ -31,8 +29,7 @@ from dynsched.features.placing import (
     placing_loads,
     weighted_profile,
 )
-from dynsched.rules.rule_set import Rule
-from dynsched.util.formatting import format_threshold, format_value
+from dynsched.util.formatting import format_threshold
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -103,44 +100,25 @@ def break_ties(scores: Scores, loads: Sequence[int]) -> int | None:
     return first
 
 
-class Refusal(NamedTuple):
-    """Why a node is refused: with the value, for a few nodes; without it, for the scheduler's
-    event, which counts nodes by equal reasons (``3 node load high: node-mem-usage > 85``).
+def load_refusals(evaluation: Evaluation, now: float) -> dict[str, str]:
+    """The nodes that `/filter` and `/preempt` refuse, and why: a rule of ``extender.reject`` fires,
+    and something was known of the node within the rule's ``stale_after`` (also with ``on_stale:
+    hold``: that keeps a soft mark, and must not close a node for ever). The reason lacks the value,
+    because the scheduler's event counts nodes by equal ones (``3 node load high: memory > 85``).
     """
-
-    long: str
-    short: str
-
-
-def load_refusals(evaluation: Evaluation, now: float) -> dict[str, Refusal]:
-    """The nodes that `/filter` and `/preempt` refuse: a rule of ``extender.reject`` fires, and
-    something was known of the node within the rule's ``stale_after`` (also with ``on_stale: hold``:
-    that keeps a soft mark, and must not close a node for ever).
-    """
-    reject = evaluation.rule_set.extender.reject
-    rules = [rule for rule in evaluation.rule_set.rules if rule.name in reject]
-    refused: dict[str, Refusal] = {}
-    for name in evaluation.table.entries if rules else ():
-        for rule in rules:
-            alert = evaluation.alerts[name].get(rule.name)
+    rule_set, refused = evaluation.rule_set, dict[str, str]()
+    for rule in map(rule_set.by_name.__getitem__, rule_set.extender.reject):
+        why = f"node load high: {rule.name} {rule.op} {format_threshold(rule.threshold)}"
+        for name, alerts in evaluation.alerts.items():
+            alert = alerts.get(rule.name)
             if alert is not None and alert.firing and alert.known_at >= now - rule.stale_after:
-                refused[name] = _refusal(rule, alert)
-                break
+                refused.setdefault(name, why)
     return refused
 
 
 def missing_label(key: str) -> str:
     """The words for the scheduler's event."""
     return f"node does not carry the label {key}"
-
-
-def _refusal(rule: Rule, alert: Alert) -> Refusal:
-    limit, value = f"{rule.op} {format_threshold(rule.threshold)}", alert.compared
-    short = f"node load high: {rule.name} {limit}"
-    if alert.quality is Quality.OK and value is not None and rule.breached(value):
-        return Refusal(f"node load high: {rule.name} {format_value(value)} {limit}", short)
-    # Kept by clear_threshold, keep_firing_for, or through a gap in the data.
-    return Refusal(f"node load high: {rule.name} was {limit} and is held", short)
 
 
 class ProfileLoads:

@@ -24,7 +24,7 @@ def test_load_refuses_where_preemption_cannot_help() -> None:
         "Nodes": None,
         "NodeNames": ["a", "b", "c"],
         "FailedNodes": {},
-        "FailedAndUnresolvableNodes": {"d": "node load high: node-mem-usage 91.2 > 85"},
+        "FailedAndUnresolvableNodes": {"d": "node load high: node-mem-usage > 85"},
         "Error": "",
     }
 
