@@ -203,7 +203,6 @@ def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
     metrics.registry.register(status)
     nodes = {"order_nodes pool=": 5, "order_pods": 7}
     left_out = {"order_unlisted_nodes reason=hot": 3, "order_unlisted_nodes reason=unnamed": 0}
-    left_out |= {"order_left_out_pools": 0}
     check(metrics, nodes | left_out | {"order_writes_total result=ok": 0})
     assert ("dynsched_order_last_write_timestamp_seconds", "") not in series(metrics)
     status.in_force, status.calls["failed"] = LastOrder(order, NOON, NOON + 28), 2

@@ -20,8 +20,6 @@ from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
 
 _PREFIX: Final = "dynsched_order"
-MAX_LISTED: Final = 20
-"""Pools without room that `/order` lists; it counts all."""
 
 
 class LastOrder(NamedTuple):
@@ -79,8 +77,6 @@ class OrderStatus:
         yield _gauge("nodes", "Nodes in the order, by pool.", sizes, "pool")
         unlisted = {kind: order.counts[kind] for kind in UNLISTED}
         yield _gauge("unlisted_nodes", "Nodes left out of the order.", unlisted, "reason")
-        left_out = {"": len(order.left_out)}
-        yield _gauge("left_out_pools", "Pools for which the order has no room.", left_out)
         if self.pods.running is not None:
             with_order = {"": self.pods.with_order}
             yield _gauge("pods", "Running pods that got the order at their creation.", with_order)
@@ -152,8 +148,6 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         "error": status.problem,
         "counts": order and order.counts,
         "error_of_requests": _requests_of(tick),
-        "left_out_pools": order
-        and {"count": len(order.left_out), "first": order.left_out[:MAX_LISTED]},
         "pools": [
             {
                 "pool": pool,
