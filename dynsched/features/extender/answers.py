@@ -77,17 +77,11 @@ class Extender:
     def filter(self, body: Body) -> bytes:
         """ExtenderArgs -> ExtenderFilterResult. Like the others, WireError for another body."""
         asked, key = wire.read_args(body), self.rules().require_label
-        if key is not None and asked.names is not None and not self.synced():
-            return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
-        try:
-            if asked.names is not None:
-                return self._filter_names(asked.names, key)
+        if asked.names is None:
             return self._filter_nodes(asked.nodes, key)
-        except wire.WireError:
-            raise
-        except Exception:
-            logger.exception("/filter failed; every node passes")
-            return wire.filter_answer(names=asked.names, nodes=asked.nodes)
+        if key is not None and not self.synced():
+            return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
+        return self._filter_names(asked.names, key)
 
     def prioritize(self, body: Body) -> bytes:
         """ExtenderArgs -> HostPriorityList."""
@@ -95,12 +89,7 @@ class Extender:
         names = asked.names
         if names is None:
             names = [name for name, _ in wire.read_nodes(asked.nodes, None)[1]]
-        try:
-            scores = self._scores(names, asked)
-        except Exception:
-            logger.exception("/prioritize failed; every node scores the same")
-            scores = [NEUTRAL] * len(names)
-        return wire.prioritize_answer(names, scores)
+        return wire.prioritize_answer(names, self._scores(names, asked))
 
     def preempt(self, body: Body) -> bytes:
         """ExtenderPreemptionArgs -> ExtenderPreemptionResult."""
@@ -116,17 +105,14 @@ class Extender:
 
     async def bind(self, body: Body) -> bytes:
         """ExtenderBindingArgs -> ExtenderBindingResult."""
-        binding, failure = wire.read_binding(body), ""
+        binding = wire.read_binding(body)
         if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
         try:
             await self.bind_pod(binding)
         except ClusterError as error:
-            failure = str(error)
-        except Exception as error:
-            logger.exception("/bind failed in an unexpected way")
-            failure = f"unexpected {type(error).__name__}; dynsched's log has more"
-        return wire.error_answer(failure)
+            return wire.error_answer(str(error))
+        return wire.error_answer("")
 
     def _fresh(self) -> Scoring | None:
         """None before the first tick, and while the last one is too old."""

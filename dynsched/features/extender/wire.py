@@ -181,7 +181,7 @@ def _as_meta(victims: _Victims) -> dict[str, Any]:
 def filter_answer(
     *,
     names: Sequence[str] | None = None,
-    nodes: NodeList | Raw | None = None,
+    nodes: NodeList | None = None,
     failed: Mapping[str, str] = {},
     unresolvable: Mapping[str, str] = {},
     error: str = "",

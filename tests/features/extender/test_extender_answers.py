@@ -209,15 +209,6 @@ def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
     assert not world.counted()
 
 
-def test_a_bug_lets_every_node_pass_with_the_same_score(caplog: Any) -> None:
-    world = World(LABELLED).tick()
-    world.extender.nodes = world.extender.waits = lambda *_: 1 / 0
-    with caplog.at_level(logging.ERROR):
-        assert world.filter(ask())["NodeNames"] == NAMES
-        assert world.scores(of_pod("u")) == dict.fromkeys(NAMES, 5)
-    assert "every node passes" in caplog.text
-
-
 async def test_the_newest_evaluation_is_answered_from_and_the_one_before_where_it_fails(
     caplog: Any,
 ) -> None:
@@ -255,13 +246,12 @@ async def test_bind_binds() -> None:
     assert found == [Binding("p", "ns", UID, "a")] * 2
 
 
-@pytest.mark.parametrize("error", [ConflictError("cannot bind: it has a node"), KeyError("x")])
-async def test_a_bind_that_fails_says_so(error: Exception) -> None:
+async def test_a_bind_that_fails_says_so() -> None:
     async def bind(_: Binding) -> None:
-        raise error
+        raise ConflictError("cannot bind: it has a node")
 
     answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))
-    assert answer["Error"]
+    assert answer == {"Error": "cannot bind: it has a node"}
 
 
 @pytest.mark.parametrize(
