@@ -93,8 +93,7 @@ class Features:
             return
         from dynsched.features.order.resource import NodeOrder
         from dynsched.features.order.status import OrderStatus
-        from dynsched.features.order.webhook import AnsweredOrder
-        from dynsched.features.order.writer import NodeOrderWriter
+        from dynsched.features.order.writer import AnsweredOrder, NodeOrderWriter
 
         settings, by_webhook = self.settings, self.settings.webhook_cert_dir is not None
         status = OrderStatus(by="webhook" if by_webhook else "policy")

@@ -17,7 +17,7 @@ from dynsched.controller.clients import Clients
 from dynsched.controller.settings import Settings
 from dynsched.kube.transport import KubeApi
 from dynsched.util.tls import TlsConfig
-from dynsched.web.app import make_app, make_extender_app, make_webhook_app
+from dynsched.web.app import make_app, make_extender_app
 from dynsched.web.extender import EXTENDER_ENDPOINTS
 from dynsched.web.responses import PROBES
 from dynsched.web.server import WebServer, parse_address
@@ -76,6 +76,8 @@ async def serving(
             await stack.enter_async_context(server)
             logger.info("serving the scheduler extender on %s", server.url)
         if settings.webhook_cert_dir is not None:
+            from dynsched.web.webhook import make_webhook_app
+
             files = (settings.webhook_cert_dir / name for name in ("tls.crt", "tls.key"))
             tls, _ = _tls(TlsConfig(*files))
             address = parse_address(settings.webhook_addr)

@@ -20,7 +20,6 @@ from dynsched.web.page import File, read_files
 from dynsched.web.responses import JSON, Handler, add_headers, as_json, refused
 from dynsched.web.status import rules_answer, status_answer
 from dynsched.web.ticks import TickStore
-from dynsched.web.webhook import MAX_REVIEW, WEBHOOK, add_webhook
 
 if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
@@ -41,7 +40,7 @@ def make_app(
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
     """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
-    app = _application(ENDPOINTS, guards)
+    app = application(ENDPOINTS, guards)
     app[_TICKS] = ticks
     app[_FILES] = read_files()
     for path, handler in ENDPOINTS.items():
@@ -59,21 +58,15 @@ def make_extender_app(
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
     """The extender's endpoints alone."""
-    app = _application(EXTENDER_ENDPOINTS, guards)
+    app = application(EXTENDER_ENDPOINTS, guards)
     add_extender(app, extender, ticks.metrics.extender_asked)
     return app
 
 
-def make_webhook_app(ticks: TickStore) -> web.Application:
-    """The admission webhook alone."""
-    app = _application([WEBHOOK], (), MAX_REVIEW)
-    add_webhook(app, ticks)
-    return app
-
-
-def _application(
+def application(
     paths: Collection[str], guards: Sequence[Middleware], max_body: int = MAX_BODY
 ) -> web.Application:
+    """One without endpoints. It names ``paths`` where another is asked for."""
     app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=max_body)
     app[_PATHS] = paths
     app.on_response_prepare.append(add_headers)

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import web
 
 from dynsched.features.order.webhook import ReviewError, answer_review
+from dynsched.web.app import application
 from dynsched.web.responses import JSON, refused
 from dynsched.web.ticks import TickStore
 
@@ -18,9 +19,12 @@ MAX_REVIEW: Final = 8 << 20
 _TICKS: Final = web.AppKey("ticks of the webhook", TickStore)
 
 
-def add_webhook(app: web.Application, ticks: TickStore) -> None:
+def make_webhook_app(ticks: TickStore) -> web.Application:
+    """The endpoint alone."""
+    app = application([WEBHOOK], (), MAX_REVIEW)
     app[_TICKS] = ticks
     app.router.add_post(WEBHOOK, _review)
+    return app
 
 
 async def _review(request: web.Request) -> web.Response:

@@ -55,9 +55,9 @@ from dynsched.rules import keys
 from dynsched.tools.policies import order_problems
 from dynsched.util.formatting import format_time, parse_time
 from dynsched.util.tls import TlsConfig
-from dynsched.web.app import make_webhook_app
 from dynsched.web.certificates import ServerTls
 from dynsched.web.server import Address, WebServer
+from dynsched.web.webhook import make_webhook_app
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from order_cases import LEVELS
 from store_support import Clock, make_store
 
 from dynsched.features.order.status import LastOrder, OrderStatus
-from dynsched.web.app import make_webhook_app
+from dynsched.web.webhook import make_webhook_app
 
 PATH = "/webhook/order"
 REVIEW = {
