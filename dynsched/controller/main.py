@@ -31,7 +31,6 @@ from dynsched.kube.rules_config_map import RulesConfigMap
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
 from dynsched.rules.rule_set import RuleSet
-from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 from dynsched.util.stopping import until_done
@@ -68,12 +67,8 @@ async def _serve(settings: Settings) -> None:
         cluster = kind(client, watch.store)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = clients.metrics_server(cluster.nodes)
-        pods = PodTracking(
-            clients.open(partial(KubeApi, in_flight=4)),
-            rules_file,
-            cluster,
-            PodUseSource(source, lambda: rules_file.in_force),
-        )
+        api = clients.open(partial(KubeApi, in_flight=4))
+        pods = PodTracking(api, rules_file, cluster, source)
         store = TickStore(
             clock=time.monotonic,
             interval=settings.interval,
