@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
-from hypothesis import given
-from hypothesis import strategies as st
 from scenes import NOON
 
 from dynsched.core.load.pods import BoundPod
@@ -79,23 +77,6 @@ def test_before_the_nodes_are_listed_it_is_an_error_and_not_an_empty_list() -> N
     assert found["Error"]
     assert found["NodeNames"] is None
     assert world.filter(ask_whole(whole("a", **{"filter.xy.com": ""})))["Error"] == ""
-
-
-@given(
-    st.permutations([*NAMES, "new", 'a","b', "back\\slash", "\u2028", "é"]),
-    st.sampled_from([None, 1]),
-    st.booleans(),
-)
-def test_each_candidate_is_answered_as_itself_in_whatever_order_and_form(
-    names: list[str], indent: int | None, ascii_only: bool
-) -> None:
-    usual, world = World().tick(), World().tick()
-    body = json.dumps(ask(names), indent=indent, ensure_ascii=ascii_only).encode()
-    assert world.filter(body)["NodeNames"] == [name for name in names if name != "d"]
-    scores = world.scores(body)
-    assert list(scores) == names
-    assert scores == usual.scores(ask(sorted(names)))
-    assert world.counted() == usual.counted()
 
 
 CPU_COOL = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 60.0}
