@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from dynsched.controller.clients import Clients
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.settings import Settings
@@ -29,8 +27,6 @@ from dynsched.web.ticks import TickStore
 
 if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
-    from dynsched.features.extender.wire import Binding
-    from dynsched.kube.binder import Binder
 
 _POLL: Final = 1.0
 """Seconds between two checks whether the rules want a feature."""
@@ -51,7 +47,6 @@ class Features:
     store: TickStore
     stop: asyncio.Event
     _extender: Extender | None = field(default=None, init=False)
-    _binder: Binder | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
         """What answers the scheduler; None while the rules have no section ``extender``."""
@@ -61,6 +56,11 @@ class Features:
         if self._extender is None:
             from dynsched.features.extender.answers import Extender
 
+            bind = None
+            if self.settings.bind and not self.settings.dry_run:
+                from dynsched.kube.binder import Binder
+
+                bind = self.clients.open(Binder).bind
             self._extender = Extender(
                 nodes=self.cluster.nodes,
                 synced=lambda: self.cluster.synced,
@@ -68,16 +68,9 @@ class Features:
                 clock=time.monotonic,
                 bound=self.pods.recent,
                 waits=self.pods.waits,
-                bind_pod=None if self._binder is None else self._bind,
+                bind_pod=bind,
             )
         return self._extender
-
-    def open_binder(self) -> None:
-        """With ``--bind``."""
-        if self.settings.bind and not self.settings.dry_run:
-            from dynsched.kube.binder import Binder
-
-            self._binder = self.clients.open(Binder)
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
         """Answer the scheduler according to an evaluation before a mark of it is written: a release
@@ -124,7 +117,3 @@ class Features:
         file = self.rules_file
         wants = lambda: file.rule_set is not None and is_wanted(file.rule_set)  # noqa: E731
         await wait_for(self.stop, wants, _POLL)
-
-    async def _bind(self, binding: Binding) -> None:
-        assert self._binder is not None  # noqa: S101 (otherwise this method is not passed on)
-        await self._binder.bind(**msgspec.structs.asdict(binding))

@@ -96,7 +96,6 @@ async def _serve(settings: Settings) -> None:
             store=store,
             stop=stop,
         )
-        features.open_binder()
         reviews = access_reviews(settings, clients)
         server = await clients.enter_async_context(
             serving(settings, store, features.extender, reviews)

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from api_support import api_of
 from cluster import Cluster, SimCluster, Write
@@ -14,7 +13,6 @@ from extender_support import World
 from pods_support import PODS, create, pod, reached
 from store_support import Clock, make_store
 
-from dynsched.features.extender.wire import Binding
 from dynsched.kube.binder import Binder
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.web.app import make_app
@@ -96,9 +94,9 @@ async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: Si
     over = asyncio.Event()
     async with binder(sim) as bind:
 
-        async def bound(binding: Binding) -> None:
+        async def bound(**asked: str) -> None:
             try:
-                await bind.bind(**msgspec.structs.asdict(binding))
+                await bind.bind(**asked)
             finally:
                 over.set()
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from dynsched.core.evaluate import Evaluation
@@ -28,8 +29,9 @@ from dynsched.util.logs import quiet_logger
 
 logger = quiet_logger(__name__)
 
-Bind = Callable[[wire.Binding], Awaitable[None]]
-"""Binds a pod to a node; raises ClusterError with one line when that was not possible."""
+Bind = Callable[..., Awaitable[None]]
+"""As `Binder.bind`: binds a pod to a node; raises ClusterError with one line when that was not
+possible."""
 
 Body = bytes | bytearray
 
@@ -109,7 +111,7 @@ class Extender:
         if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
         try:
-            await self.bind_pod(binding)
+            await self.bind_pod(**msgspec.structs.asdict(binding))
         except ClusterError as error:
             return wire.error_answer(str(error))
         return wire.error_answer("")

@@ -11,7 +11,7 @@ from extender_support import NAMES, RULES, World, ask, ask_whole, raw, whole
 from scenes import NOON
 
 from dynsched.core.load.pods import BoundPod
-from dynsched.features.extender.wire import Binding, WireError
+from dynsched.features.extender.wire import WireError
 from dynsched.util.errors import ConflictError
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -216,19 +216,19 @@ BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
 
 
 async def test_bind_binds() -> None:
-    found: list[Binding] = []
+    found: list[dict[str, str]] = []
 
-    async def bind(binding: Binding) -> None:
-        found.append(binding)
+    async def bind(**asked: str) -> None:
+        found.append(asked)
 
     lower = {"podName": "p", "podNamespace": "ns", "podUID": UID, "node": "a"}
     for asked in (BINDING, lower):
         assert await World(bind=bind).extender.bind(raw(asked)) == b'{"Error":""}'
-    assert found == [Binding("p", "ns", UID, "a")] * 2
+    assert found == [{"pod": "p", "namespace": "ns", "uid": UID, "node": "a"}] * 2
 
 
 async def test_a_bind_that_fails_says_so() -> None:
-    async def bind(_: Binding) -> None:
+    async def bind(**_: str) -> None:
         raise ConflictError("cannot bind: it has a node")
 
     answer = json.loads(await World(bind=bind).extender.bind(raw(BINDING)))
