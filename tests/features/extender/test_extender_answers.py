@@ -31,8 +31,7 @@ def test_what_passes_goes_back_byte_for_byte() -> None:
     node = '{"metadata":{"name":"a", "x":[1.50,  null]},"spec":{"é":"\\u2028", "y" : 1e400}}'
     body = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}}}}'
     answer = World().tick().extender.filter(body.encode())
-    start = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}},'
-    assert answer.decode().startswith(start)
+    assert answer.decode().startswith(f'{{"Nodes":{{"items":[{node}]}},')
 
 
 def test_nodes_without_data_and_unknown_nodes_pass() -> None:
