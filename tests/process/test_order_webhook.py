@@ -20,7 +20,7 @@ from cluster import EnvtestCluster
 from envtest import Envtest
 from fake_prometheus import FakePrometheus
 from manifest_support import Doc, Kubectl, make_namespace, order_component, shipped
-from operator_support import Operator, until
+from operator_support import until
 from order_cases import (
     AFTER,
     ALL_BUT,
@@ -349,13 +349,3 @@ async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
             finally:
                 os.kill(operator.process.pid, signal.SIGCONT)
             await until_told(before, [["n0"], ["n1"]], "pods get the order")
-
-
-@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
-async def test_a_start_without_its_files_says_which(before, authority, tmp_path, missing) -> None:
-    folder = certificate(authority, tmp_path / "webhook")
-    (folder / missing).unlink()
-    flags = ("--kubeconfig", str(before.kubeconfig), "--webhook-cert-dir", str(folder))
-    async with Operator(tmp_path, "run", *flags) as operator:
-        assert await operator.process.wait() == 1
-        assert f"{folder / missing}: No such file or directory" in operator.log
