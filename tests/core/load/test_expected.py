@@ -237,6 +237,11 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
     "load that is not of pods": ([bound()], {"running": 1}, on_a(4)),
     "without a mean the requests": ([bound(cpu=4.0)], {}, on_a(50)),
     "for each": (DOZEN, {}, on_a(48)),
+    "of the resource of which it requests more": (
+        [bound(cpu=1.0, memory=16 * GIB)],
+        {"resource": None},
+        on_a(50),
+    ),
     "of unknown use, ended": ([ended(cpu=4.0)], {}, on_a(0)),
     "of unknown use, came and went": (
         [RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)],

@@ -138,50 +138,34 @@ def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
 USE = PodUse("cpu", 0.4, {"d/web": 2.0})
 MEASURED = replace(USE, of_pod={"d/other-1": 1.0})
 KNOWN = [BoundPod("1", "a", workload="d/web"), BoundPod("2", "a")]
-BIG = [BoundPod("u", "a", 4.0, 8 * 2.0**30)]
-HUGE = {"use": PodUse("cpu", 8.0), "threshold": 20}
-
-
-def small(count: int) -> list[BoundPod]:
-    return [BoundPod(str(number), "a", 0.1, 0.0) for number in range(count)]
+UNKNOWN_USE = [BoundPod("u", "a", 4.0), *(BoundPod(uid, "a", 0.1) for uid in "123")]
 
 
 @pytest.mark.parametrize(
-    ("resource", "load", "pods", "options", "expected"),
+    ("load", "pods", "options", "expected"),
     [
-        # what they request, by the resource of the rule
-        ("cpu", 0, BIG, {}, 500),
-        ("memory", 0, BIG, {}, 250),
-        (None, 0, BIG, {}, 500),
-        # without requests, by their number
-        (None, 0, small(0), {}, 0),
-        (None, 0, small(1), {}, 40),
-        (None, 0, small(5), {"room": {}}, 200),
-        (None, 0, small(30), {"room": {}}, 1200),
+        (0, UNKNOWN_USE, {"sign": 1}, 500 + 3 * 40),
+        (700, UNKNOWN_USE, {"is_recent": False}, 700),
         # of known use, bound or ended
-        ("cpu", 100, KNOWN, {"use": USE}, 100 + 250 + 50),
-        ("cpu", 500, KNOWN, {"use": USE, "sign": -1}, 500 - 250 - 50),
-        ("cpu", 500, KNOWN, {"use": USE, "sign": -1, "is_recent": False}, 500 - 250 - 50),
-        ("cpu", 100, KNOWN, {"use": USE, "sign": -1}, 0),
+        (100, KNOWN, {"use": USE, "sign": 1}, 100 + 250 + 50),
+        (500, KNOWN, {"use": USE}, 500 - 250 - 50),
+        (500, KNOWN, {"use": USE, "is_recent": False}, 500 - 250 - 50),
+        (100, KNOWN, {"use": USE}, 0),
         # with a margin, where others are measured themselves
-        ("cpu", 500, KNOWN, {"use": MEASURED}, 500 + 375 + 75),
-        ("cpu", 500, KNOWN, {"use": MEASURED, "sign": -1}, 500 - 375 - 75),
-        ("cpu", 500, KNOWN, {"use": MEASURED, "sign": -1, "is_recent": False}, 500 - 250 - 50),
+        (500, KNOWN, {"use": MEASURED, "sign": 1}, 500 + 375 + 75),
+        (500, KNOWN, {"use": MEASURED}, 500 - 375 - 75),
+        (500, KNOWN, {"use": MEASURED, "is_recent": False}, 500 - 250 - 50),
         # a firing node does not look like one that does not fire
-        ("cpu", 300, small(5), {**HUGE, "sign": -1}, FIRING),
+        (300, KNOWN * 9, {"use": USE, "threshold": 20}, FIRING),
     ],
 )
 def test_pods_that_were_bound_or_ended_since_the_tick_change_a_load(
-    resource: str | None,
-    load: int,
-    pods: Sequence[BoundPod],
-    options: Mapping[str, Any],
-    expected: int,
+    load: int, pods: Sequence[BoundPod], options: Mapping[str, Any], expected: int
 ) -> None:
-    changed = {"use": PodUse(resource), "room": ROOM, "sign": 1, "is_recent": True, "threshold": 80}
-    use, room, sign, is_recent, threshold = {**changed, **options}.values()
-    rules = rule_set(rule(resource=resource, threshold=threshold))
-    nodes = {name: Node(name, allocatable=room) for name in "abcdefghij"}
+    changed = {"use": PodUse("cpu"), "sign": -1, "is_recent": True, "threshold": 80}
+    use, sign, is_recent, threshold = {**changed, **options}.values()
+    rules = rule_set(rule(resource="cpu", threshold=threshold))
+    nodes = {name: Node(name, allocatable=ROOM) for name in "abcdefghij"}
     values = dict.fromkeys(nodes, 0.0) | {"a": load / TENTHS}
     found = evaluate(rules, {"cpu": answer(values)}, nodes, None, NOON)
     found = replace(found, expected={"cpu": ExpectedLoad(use)})
