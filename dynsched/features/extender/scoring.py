@@ -24,11 +24,11 @@ from dynsched.features.placing import (
     FIRING,
     FULL,
     TENTHS,
-    Method,
     WeightedProfile,
     placing_loads,
     weighted_profile,
 )
+from dynsched.rules.sections import Method
 from dynsched.util.formatting import format_threshold
 
 BEST: Final = 10

@@ -26,7 +26,8 @@ from dynsched.features.extender.scoring import (
     load_refusals,
     scores_by_load,
 )
-from dynsched.features.placing import FIRING, TENTHS, Method, placing_loads, weighted_profile
+from dynsched.features.placing import FIRING, TENTHS, placing_loads, weighted_profile
+from dynsched.rules.sections import Method
 
 METHODS: tuple[Method, ...] = ("linear", "relative")
 ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
@@ -42,7 +43,6 @@ def tenths(values: Sequence[float | None]) -> list[int]:
     [
         ("linear", [0, 4, 5, 23, 50, 88, 94, 100, 140], [10, 10, 10, 8, 5, 1, 1, 0, 0]),
         ("relative", [20, 60, 100], [10, 5, 0]),
-        ("least", [0, 10, 90], [10, 9, 0]),  # of an older file: as `relative`
         ("linear", [], []),
         ("linear", [None, 10, 20, 90, None], [8, 9, 8, 1, 8]),  # the candidates' median
         ("linear", [None, 10, 90], [1, 9, 1]),
