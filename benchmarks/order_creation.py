@@ -78,7 +78,7 @@ def named(nodes: int) -> list[Ranked]:
 
 
 def order_of(nodes: int) -> Order:
-    lists, overflow, _ = lists_that_fit({"": Pool(named(nodes))}, nodes)
+    lists, overflow = lists_that_fit({"": Pool(named(nodes))}, nodes)
     return Order(lists, overflow)
 
 

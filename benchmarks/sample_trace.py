@@ -51,7 +51,6 @@ from dynsched.kube.leader import NoElection
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules
 from dynsched.rules.parse import parse_rules
-from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusConfig, PrometheusSource
 from dynsched.util.latest import Latest
 from dynsched_sim.examples import make_node
@@ -117,8 +116,7 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
         client, api = KubeClient(credentials), KubeApi(credentials)
         known = await NodeCluster.listed(client)
         source = PrometheusSource(PrometheusConfig(prometheus.url))
-        use = PodUseSource(source, lambda: rules.rule_set)
-        pods = PodTracking(api, rules, known, use)
+        pods = PodTracking(api, rules, known, source)
         watch = asyncio.create_task(pods.run(stop))
         evaluator = Evaluator(
             rules,

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from dynsched.controller.clients import Clients
 from dynsched.controller.pod_tracking import PodTracking
 from dynsched.controller.settings import Settings
@@ -27,7 +25,7 @@ from dynsched.util.stopping import wait_for
 from dynsched.web.ticks import TickStore
 
 if TYPE_CHECKING:
-    from dynsched.features.extender.answers import Bind, Extender
+    from dynsched.features.extender.answers import Extender
 
 _POLL: Final = 1.0
 """Seconds between two checks whether the rules want a feature."""
@@ -50,7 +48,6 @@ class Features:
     store: TickStore
     stop: asyncio.Event
     _extender: Extender | None = field(default=None, init=False)
-    _bind: Bind | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
         """What answers the scheduler; None while the rules have no section ``extender``."""
@@ -60,6 +57,10 @@ class Features:
         if self._extender is None:
             from dynsched.features.extender.answers import Extender
 
+            bind = None
+            if self.settings.bind and not self.settings.dry_run:
+                # Separate connections, because no patch must hold up a Binding.
+                bind = partial(bind_pod, self.clients.open(partial(KubeApi, in_flight=_BINDINGS)))
             self._extender = Extender(
                 nodes=self.cluster.nodes,
                 synced=lambda: self.cluster.synced,
@@ -67,15 +68,9 @@ class Features:
                 clock=time.monotonic,
                 bound=self.pods.recent,
                 watches_pods=self.pods.are_watched,
-                bind_pod=self._bind,
+                bind_pod=bind,
             )
         return self._extender
-
-    def open_binder(self) -> None:
-        """With ``--bind``: separate connections, because no patch must hold up a Binding."""
-        if self.settings.bind and not self.settings.dry_run:
-            api = self.clients.open(partial(KubeApi, in_flight=_BINDINGS))
-            self._bind = lambda binding: bind_pod(api, **msgspec.structs.asdict(binding))
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
         """Answer the scheduler according to an evaluation before a mark of it is written: a release
@@ -93,8 +88,7 @@ class Features:
             return
         from dynsched.features.order.resource import NodeOrder
         from dynsched.features.order.status import OrderStatus
-        from dynsched.features.order.webhook import AnsweredOrder
-        from dynsched.features.order.writer import NodeOrderWriter
+        from dynsched.features.order.writer import AnsweredOrder, NodeOrderWriter
 
         settings, by_webhook = self.settings, self.settings.webhook_cert_dir is not None
         status = OrderStatus(by="webhook" if by_webhook else "policy")

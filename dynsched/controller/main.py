@@ -26,7 +26,6 @@ from dynsched.kube.credentials import load_credentials
 from dynsched.kube.node_watch import NodeWatch
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import RulesFile
-from dynsched.sources.pod_use import PodUseSource
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 from dynsched.util.stopping import until_done
@@ -62,12 +61,8 @@ async def _serve(settings: Settings) -> None:
         cluster = kind(client, watch.store)
         source = clients.prometheus(settings, rules_file, cluster.nodes)
         metrics_server = clients.metrics_server(cluster.nodes)
-        pods = PodTracking(
-            clients.open(partial(KubeApi, in_flight=4)),
-            rules_file,
-            cluster,
-            PodUseSource(source, lambda: rules_file.in_force),
-        )
+        api = clients.open(partial(KubeApi, in_flight=4))
+        pods = PodTracking(api, rules_file, cluster, source)
         store = TickStore(
             clock=time.monotonic,
             interval=settings.interval,
@@ -94,7 +89,6 @@ async def _serve(settings: Settings) -> None:
             store=store,
             stop=stop,
         )
-        features.open_binder()
         reviews = access_reviews(settings, clients)
         server = await clients.enter_async_context(
             serving(settings, store, features.extender, reviews)

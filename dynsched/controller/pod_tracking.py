@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.load.lag import longest_lag
@@ -19,16 +19,22 @@ from dynsched.core.load.recent import (
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
-from dynsched.sources.pod_use import PodUseSource
+from dynsched.sources.prometheus import PrometheusSource
 from dynsched.util.stopping import wait_for
 
 if TYPE_CHECKING:
     from dynsched.kube.pod_watch import PodWatch
+    from dynsched.sources.pod_use import PodUseSource
 
 _TO_SPARE: Final = 60.0
 """Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
 _POLL: Final = 5.0
 """Seconds between two checks whether a reloaded rules file wants pods to be counted."""
+
+
+class _Tracked(NamedTuple):
+    watch: PodWatch
+    use: PodUseSource
 
 
 @dataclass(eq=False)
@@ -38,10 +44,10 @@ class PodTracking:
     api: KubeApi
     rules_file: RulesFile | FixedRules
     cluster: NodeCluster
-    pod_use: PodUseSource
+    prometheus: PrometheusSource
     recent: RecentPods = field(default_factory=RecentPods, init=False)
     _placed: int = field(default=0, init=False)
-    _watch: PodWatch | None = field(default=None, init=False)
+    _tracked: _Tracked | None = field(default=None, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Count just-bound pods until ``stop`` is set, once the rules want it."""
@@ -51,15 +57,20 @@ class PodTracking:
         if stop.is_set():
             return
         from dynsched.kube.pod_watch import PodWatch
+        from dynsched.sources.pod_use import PodUseSource
 
-        self._watch = PodWatch(self.api, self.recent)
-        await asyncio.gather(self._watch.run(stop), self._query_what_pods_use(stop, self._watch))
+        self._tracked = watch, use = _Tracked(
+            PodWatch(self.api, self.recent),
+            PodUseSource(self.prometheus, lambda: file.in_force),
+        )
 
-    async def _query_what_pods_use(self, stop: asyncio.Event, watch: PodWatch) -> None:
-        """Once nodes and pods are known: their numbers decide what may be queried."""
-        await wait_for(stop, lambda: self.cluster.synced)
-        await wait_for(stop, lambda: watch.running is not None or watch.error is not None)
-        await self.pod_use.run(stop, lambda: watch.running, self.recent)
+        async def query_what_pods_use() -> None:
+            """Once nodes and pods are known: their numbers decide what may be queried."""
+            await wait_for(stop, lambda: self.cluster.synced)
+            await wait_for(stop, lambda: watch.running is not None or watch.error is not None)
+            await use.run(stop, lambda: watch.running, self.recent)
+
+        await asyncio.gather(watch.run(stop), query_what_pods_use())
 
     @property
     def sequence(self) -> int:
@@ -72,37 +83,40 @@ class PodTracking:
         self._placed = self.recent.sequence
         if not self.rules_file.in_force.has_extender:  # which reads them too, and forgets them
             self.recent.forget_changes(self._placed)
-        return None if self._watch is None else newly_bound(changes)
+        return None if self._tracked is None else newly_bound(changes)
 
     def bound(self, node: str) -> BoundOnNode | None:
         """The pods that were just bound to a node; None where pods are not watched."""
-        return None if self._watch is None else just_bound(self.recent.pods(time.monotonic()), node)
+        if self._tracked is None:
+            return None
+        return just_bound(self.recent.pods(time.monotonic()), node)
 
     def known(self, ago: float = 0.0) -> KnownPods:
         """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
-        if self._watch is None:
+        if self._tracked is None:
             return NO_PODS
+        watch, use = self._tracked
         rule_set = self.rules_file.in_force
         # The load of a new machine is without the old one's pods.
         self.recent.follow(self.cluster.nodes())
-        scrapes, reaches = self.pod_use.scrape_intervals, self.pod_use.reaches
+        scrapes, reaches = use.scrape_intervals, use.reaches
         self.recent.window = max(WINDOW, longest_lag(rule_set, scrapes, reaches)) + _TO_SPARE
         return KnownPods(
             recent=self.recent.pods(time.monotonic(), ago=ago),
-            running=self._watch.running,
-            with_order=self._watch.counts.with_order,
-            use_of_workloads=self.pod_use.of_workloads,
-            use_of_pods=self.pod_use.of_pods,
-            use_of_ended=self.pod_use.of_ended,
-            cpu_by_age=self.pod_use.cpu_by_age,
-            start_factor=self.pod_use.start_factor,
+            running=watch.running,
+            with_order=watch.counts.with_order,
+            use_of_workloads=use.of_workloads,
+            use_of_pods=use.of_pods,
+            use_of_ended=use.of_ended,
+            cpu_by_age=use.cpu_by_age,
+            start_factor=use.start_factor,
             scrape_intervals=scrapes,
             reaches=reaches,
             sequence=self.recent.sequence,
-            requested=self._watch.counts.requested,
-            error=self._watch.error,
+            requested=watch.counts.requested,
+            error=watch.error,
         )
 
     def are_watched(self) -> bool:
         """Whether the watch of pods works, so that it will report where a pod is bound."""
-        return self._watch is not None and self._watch.error is None
+        return self._tracked is not None and self._tracked.watch.error is None

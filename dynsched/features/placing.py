@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from dynsched.core.evaluate import Evaluation
 from dynsched.core.load.expected import NO_EXPECTATION
 from dynsched.core.percent import load_percent
 from dynsched.rules.rule_set import Rule, RuleSet
-from dynsched.rules.sections import OrderRules, Profile
+from dynsched.rules.sections import Method, OrderRules, Profile
 
 TENTHS: Final = 10
 """Tenths of a percent in one percent."""
@@ -23,9 +23,6 @@ FULL: Final = 100 * TENTHS
 FIRING: Final = 10_000
 """Tenths, added to the load of a node on which a rule fires. The remainder is the load alone, which
 is less: a rule measures at most MAX_LOAD, and pods add a bounded amount."""
-
-Method = Literal["linear", "relative", "least"]
-"""``least``, of before 0.3.0, is the same as ``relative``."""
 
 
 @dataclass(frozen=True, slots=True)

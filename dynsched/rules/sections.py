@@ -75,13 +75,15 @@ class GuardRules(RulesModel):
     """Marks of hot nodes count, and are never delayed."""
 
 
+Method = Literal["linear", "relative"]
+
+
 class Profile(RulesModel):
     """How the extender scores nodes for the pods of one schedulerName."""
 
     score: Mapping[str, fields.Weight]
     equal_below: EqualBelow = 0.0
-    method: Literal["linear", "relative", "least"] = "linear"
-    """``least``, of before 0.3.0, is the same as ``relative``."""
+    method: Method = "linear"
 
 
 class ExtenderRules(RulesModel):

@@ -14,7 +14,6 @@ from dynsched.core.evaluate import evaluate
 from dynsched.core.nodes import Node
 from dynsched.core.samples import QueryResult, Sample
 from dynsched.rules.file import FixedRules
-from dynsched.sources.pod_use import PodUseSource
 from dynsched_sim.examples import make_node
 
 BURNED = [f"default/burn-{number}" for number in range(3)]
@@ -48,8 +47,7 @@ async def test_what_ended_pods_take_off_is_what_they_used_at_last(
     stop, follows = asyncio.Event(), SimpleNamespace(synced=True, nodes=lambda: nodes)
     async with api_of(cluster.kubeconfig) as api:
         tracking = PodTracking(
-            *(api, FixedRules(rules), follows),  # type: ignore[arg-type]
-            PodUseSource(prometheus, lambda: rules),  # type: ignore[arg-type]
+            *(api, FixedRules(rules), follows, prometheus),  # type: ignore[arg-type]
         )
         running = asyncio.create_task(tracking.run(stop))
         await reached(lambda: tracking.known().running, 3)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 from api_support import api_of
 from cluster import Cluster, SimCluster, Write
@@ -16,7 +15,6 @@ from extender_support import World
 from pods_support import PODS, create, pod, reached
 from store_support import Clock, make_store
 
-from dynsched.features.extender.wire import Binding
 from dynsched.kube.client import bind_pod
 from dynsched.util.errors import ClusterError, ConflictError, NotFoundError
 from dynsched.web.app import make_app
@@ -98,9 +96,9 @@ async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: Si
     over = asyncio.Event()
     async with binder(sim) as bind:
 
-        async def bound(binding: Binding) -> None:
+        async def bound(**asked: str) -> None:
             try:
-                await bind(**msgspec.structs.asdict(binding))
+                await bind(**asked)
             finally:
                 over.set()
 

@@ -43,7 +43,7 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
         await reached(scores, {"a": 10, "b": 7, "c": 0})
         found = await post(operator, "/scheduler/filter", {"NodeNames": ["a", "b", "c"]})
         assert found["NodeNames"] == ["a", "b"]
-        assert found["FailedAndUnresolvableNodes"] == {"c": "node load high: cpu 95 > 80"}
+        assert found["FailedAndUnresolvableNodes"] == {"c": "node load high: cpu > 80"}
 
         binding = {"PodName": "none", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
         assert (await post(operator, "/bind", binding))["Error"]

@@ -3,7 +3,6 @@ Which pods get what of it is in test_order_webhook.py, where the policies give t
 """
 
 import asyncio
-import itertools
 import json
 import math
 import signal
@@ -11,13 +10,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 from api_support import api_of
@@ -320,59 +317,6 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         assert ends[0] <= said["until"] <= ends[1]
         assert [level["nodes"] for level in said["levels"]] == order
         assert said["node"] in {"n1", "n2"}
-
-
-async def test_what_keeps_it_from_being_written_is_told(cluster, prometheus, tmp_path) -> None:
-    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS) as operator:
-
-        async def error() -> str:
-            return str(json.loads((await operator.get("/order"))[1])["error"])
-
-        async def says(words: str) -> bool:
-            return words in await error()
-
-        async def is_written() -> bool:
-            return '"until":null' not in (await operator.get("/order"))[1] and await says("None")
-
-        # As a second installation overwrites it, and deletes it when it stops.
-        for act in (
-            lambda: cluster.patch(ORDER, {"spec": ahead(20)}),
-            lambda: cluster.delete(ORDER),
-        ):
-            await until(is_written, "all is well")
-            _ = (await act()).ok
-            await until(lambda: says("somebody else wrote or deleted it"), "it is told")
-        status, text = await operator.get("/status")
-        assert (status, "the order of the nodes cannot be kept: somebody" in text) == (503, True)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-async def test_an_api_server_that_restarts_refuses_no_pod_and_gives_the_order_again(
-    cluster, prometheus, envtest, tmp_path, number: signal.Signals
-) -> None:
-    """At first its policies cannot read the order, and are left out."""
-    restarted = asyncio.Event()
-
-    async def create(creator: int) -> None:
-        """Pods one after the other, until one gets the order again."""
-        for pod in itertools.count():
-            await asyncio.sleep(0.05)
-            with suppress(aiohttp.ClientError):  # it is away
-                answer = await cluster.post(PODS, make_pod(f"pod-{creator}-{pod}"))
-                if "apiserver is shutting down" in answer.text:
-                    continue
-                annotations = answer.ok["metadata"].get("annotations", {})
-                if restarted.is_set() and keys.ORDER_ANNOTATION in annotations:
-                    return
-
-    async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
-        await until(lambda: told(cluster), "the order is in force")
-        async with asyncio.timeout(90), asyncio.TaskGroup() as creators:
-            for creator in range(3):
-                creators.create_task(create(creator))
-            restart = partial(envtest.restart, number)
-            await asyncio.get_running_loop().run_in_executor(envtest.keeper, restart)
-            restarted.set()
 
 
 async def test_it_is_there_again_after_the_definition_is(

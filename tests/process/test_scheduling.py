@@ -123,18 +123,6 @@ async def test_what_reject_refuses_the_pods_event_tells_and_a_release_wakes_it(
             assert on_hot(await placed(cluster, names)) == 0
 
 
-async def test_require_label_admits_labelled_nodes_only(beside, cluster) -> None:
-    content = rules(extender={"require_label": "filter.xy.com"})
-    async with beside(content):
-        names = await replicas(cluster, 3)
-        told = await refusal(cluster, names[0])
-        assert "10 node does not carry the label filter.xy.com" in told
-        for node in ("cool-1", "cool-2", "hot-1"):
-            await cluster.patch_node(node, {"metadata": {"labels": {"filter.xy.com": "true"}}})
-        counts = await placed(cluster, names)
-    assert set(counts) <= {"cool-1", "cool-2"}
-
-
 async def test_no_pod_is_preempted_on_a_node_that_load_refuses(beside, cluster, prometheus) -> None:
     """Every node is full; only on a cool one does it help to make room."""
     prometheus.set(load=dict.fromkeys(LOADS, 91.0) | {"cool-3": 25.0})

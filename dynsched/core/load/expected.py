@@ -7,6 +7,7 @@ docs/expected-load.md says why, and how the use of a pod is estimated. All loads
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median, median_high
@@ -17,8 +18,8 @@ from dynsched.core.load.pods import (
     HEAVIEST,
     MARGIN,
     MAX_POD_LOAD,
+    UNKNOWN_LOAD,
     Added,
-    Allocatable,
     BoundPod,
     PodRequestTotals,
     PodUse,
@@ -32,64 +33,12 @@ from dynsched.core.samples import Reading
 from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule
 
-LOAD_OF_FIRST: Final = 4.0
-LOAD_OF_FURTHER: Final = 2.0
-FIRST: Final = 10
-"""Load of a pod of unknown use, however little it requests: 4 % for each of the first ten, 2 % for
-each further one. Without it a hundred pods of 0.1 % each would all go to the one coolest node. It
-flattens, because small pods by the dozen should not make a node at 20 % look nearly hot."""
 BELOW_MEAN: Final = 10.0
 """Percent below the mean measured load of its group to which pods that ended, and were not measured
 themselves, may take a node; on a hot node this holds for all pods that ended."""
 FEW: Final = 30
 """Below this number of pods one busy pod dominates the mean, so the median is used if every pod is
 measured."""
-_NOTHING_LEFT: Final = 1e-9
-"""Pods; what is left after all are taken away is rounding."""
-
-
-class UnseenPods:
-    """What the pods on one node add to what one rule measures there. Mutable."""
-
-    __slots__ = ("_bound", "_cpu", "_ended", "_memory", "_pods")
-
-    def __init__(self) -> None:
-        self._bound = self._ended = 0.0
-        self._pods = self._cpu = self._memory = 0.0  # of unknown use, each by its unseen share
-
-    def bound(self, pod: BoundPod, load: float | None, share: float) -> None:
-        """Count a bound pod; ``share`` (negative: count it no longer) of it is unseen."""
-        if load is not None:
-            self._bound += share * load
-            return
-        self._pods += share
-        self._cpu += share * pod.cpu
-        self._memory += share * pod.memory
-        if self._pods <= _NOTHING_LEFT:
-            self._pods = self._cpu = self._memory = 0.0
-
-    def ended(self, load: float | None, share: float) -> None:
-        """Count an ended pod. A pod of unknown use counts nothing: a guess may make a node look
-        busier than it is, but must not make a busy one look idle.
-        """
-        if load is not None:
-            self._ended += share * load
-
-    def parts(self, allocatable: Allocatable, resource: str | None) -> tuple[float, float]:
-        """The load to add for bound pods, and the load to subtract for ended ones. Pods of unknown
-        use count by the resource that the rule measures; where that is not known, by the one of
-        which more is requested.
-        """
-        shares = [
-            100 * requested / allocatable[name]
-            for name, requested in (("cpu", self._cpu), ("memory", self._memory))
-            if resource in (None, name) and allocatable.get(name, 0) > 0
-        ]
-        first = min(self._pods, FIRST)
-        by_number = LOAD_OF_FIRST * first + LOAD_OF_FURTHER * (self._pods - first)
-        return self._bound + max([by_number, *shares]), self._ended
-
-
 _NOTHING_ADDED: Final = Added(0.0, 0.0)
 
 
@@ -103,7 +52,7 @@ class ExpectedLoad:
     added: Mapping[str, Added] = field(default_factory=dict)
     next_pod: Mapping[str, float] = field(default_factory=dict)
     """The load that a pod of mean use, with its margin, would add to a node of known capacity."""
-    least_next: float = LOAD_OF_FIRST
+    least_next: float = UNKNOWN_LOAD
     """The least of these, which is taken for all other nodes too."""
 
     def of(self, node: str, measured: float) -> float:
@@ -185,7 +134,7 @@ def expected_load(
     use = _pod_use(rule, loads, capacity, nodes=nodes, pods=pods, unseen=unseen)
     added = dict(_added(rule, use, unseen, loads, nodes=nodes, groups=groups))
     next_pod = _next_pod(use, capacity)
-    return ExpectedLoad(use, added, next_pod, min(next_pod.values(), default=LOAD_OF_FIRST))
+    return ExpectedLoad(use, added, next_pod, min(next_pod.values(), default=UNKNOWN_LOAD))
 
 
 _Unseen = tuple[BoundPod, float, float, float]
@@ -287,6 +236,19 @@ def _mean_use(
     return sum(used) / 100 / shown
 
 
+@dataclass(slots=True)
+class _Sums:
+    """Over the pods of one node, as in `Added`. ``measured``: the part of ``ended`` that is of pods
+    which were measured themselves.
+    """
+
+    bound: float = 0.0
+    ended: float = 0.0
+    margin: float = 0.0
+    measured: float = 0.0
+    pods: int = 0
+
+
 def _added(
     rule: Rule,
     use: PodUse,
@@ -296,38 +258,27 @@ def _added(
     nodes: Mapping[str, Node],
     groups: Mapping[str, NodeGroup],
 ) -> Iterator[tuple[str, Added]]:
-    counted: dict[str, UnseenPods] = {}
-    pods_on: dict[str, int] = {}
-    margins: dict[str, float] = {}  # of bound pods: what counts in addition where pods are placed
-    measured: dict[str, float] = {}  # what is taken off for pods that were measured themselves
+    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     for pod, more, less, changed in unseen:
         if not (more or less or changed) or pod.node not in nodes:
             continue
-        allocatable = nodes[pod.node].allocatable
-        pods_on[pod.node] = pods_on.get(pod.node, 0) + (more > 0)
+        node, allocatable = sums[pod.node], nodes[pod.node].allocatable
         load = use.load(pod, allocatable, ended=less > 0)
-        if load is None:
-            if more:
-                counted.setdefault(pod.node, UnseenPods()).bound(pod, None, more)
-            continue
-        node, net = counted.setdefault(pod.node, UnseenPods()), (more - less) * load
-        if changed:
-            net += min(max(100 * changed / allocatable["cpu"], -MAX_POD_LOAD), MAX_POD_LOAD)
-        node.bound(pod, max(0.0, net), 1.0)
-        node.ended(max(0.0, -net), 1.0)
-        margins[pod.node] = margins.get(pod.node, 0.0) + more * load * use.margin(pod)
-        if net < 0 and pod.name in use.of_pod:
-            measured[pod.node] = measured.get(pod.node, 0.0) - net
+        net = (more - less) * load
+        if changed and (cores := allocatable.get("cpu", 0.0)) > 0:
+            net += min(max(100 * changed / cores, -MAX_POD_LOAD), MAX_POD_LOAD)
+        node.pods += more > 0
+        node.bound += max(0.0, net)
+        node.ended += max(0.0, -net)
+        node.margin += more * load * use.margin(pod)
+        if pod.name in use.of_pod:
+            node.measured += max(0.0, -net)
     hot_from = load_percent(rule, rule.threshold)
-    means = group_means(loads, groups) if counted else {}
-    for name, node in counted.items():
-        more, less = node.parts(nodes[name].allocatable, rule.resource)
-        itself = 0.0 if loads[name] >= hot_from else measured.get(name, 0.0)
+    means = group_means(loads, groups) if sums else {}
+    for name, node in sums.items():
+        itself = 0.0 if loads[name] >= hot_from else node.measured
         room = max(0.0, loads[name] - means[groups[name]] + BELOW_MEAN)
-        yield (
-            name,
-            Added(more, min(less, max(room, itself)), margins.get(name, 0.0), pods_on.get(name, 0)),
-        )
+        yield name, Added(node.bound, min(node.ended, max(room, itself)), node.margin, node.pods)
 
 
 def group_means(

@@ -18,6 +18,9 @@ Allocatable = Mapping[str, float]
 
 MAX_POD_LOAD: Final = 100.0
 """What one pod may count: it cannot use more than its node has."""
+UNKNOWN_LOAD: Final = 4.0
+"""What a new pod of unknown use counts at least. Without it a hundred pods that request 0.1 % each
+would all go to the one coolest node."""
 MARGIN: Final = 0.5
 """For placing pods: the share of its expected use that a just-bound pod counts in addition, until
 it is measured itself. Some pods use much more than the mean, and a node that got too many costs
@@ -121,22 +124,32 @@ class PodUse:
         is_new = self.of_pod and pod.name not in self.of_pod
         return self.start * (1 + MARGIN) - 1 if is_new else 0.0
 
-    def load(self, pod: BoundPod, allocatable: Allocatable, *, ended: bool = False) -> float | None:
-        """The load of a pod on its node; None where it is not known. A pod that ``ended`` counts no
-        more than it used at last: where it idled, others use its share. The next pod of its name,
-        as StatefulSets have, counts in full.
+    def load(self, pod: BoundPod, allocatable: Allocatable, *, ended: bool = False) -> float:
+        """The load of a pod on its node. A pod that ``ended`` counts no more than it used at last:
+        where it idled, others use its share. The next pod of its name, as StatefulSets have, counts
+        in full. A pod of unknown use counts what it requests, and nothing once it ended: a guess
+        may make a node look busier than it is, but must not make a busy one look idle.
         """
         use = self.of_pod.get(pod.name, self.of_workload.get(pod.workload))
-        if use is None:
-            if self.mean is None:
-                return None
+        if use is None and self.mean is not None:
             use = self.mean * self._share(pod)
+        capacity = 100.0 if self.resource is None else allocatable.get(self.resource, 0.0)
+        if use is None or capacity <= 0:
+            return 0.0 if ended else self._requested(pod, allocatable)
         if ended:
             use = min(use, self.of_ended.get(pod.name, use))
-        if self.resource is None:
-            return min(use, MAX_POD_LOAD)
-        capacity = allocatable.get(self.resource, 0.0)
-        return min(100 * use / capacity, MAX_POD_LOAD) if capacity > 0 else None
+        return min(100 * use / capacity, MAX_POD_LOAD)
+
+    def _requested(self, pod: BoundPod, allocatable: Allocatable) -> float:
+        """The share of its node that a pod requests, UNKNOWN_LOAD at least; where the resource is
+        not known, by the one of which more is requested.
+        """
+        shares = [
+            100 * requested / allocatable[name]
+            for name, requested in (("cpu", pod.cpu), ("memory", pod.memory))
+            if self.resource in (None, name) and allocatable.get(name, 0.0) > 0
+        ]
+        return min(max([UNKNOWN_LOAD, *shares]), MAX_POD_LOAD)
 
 
 def error_of_requests(use: PodUse, pods: Iterable[BoundPod]) -> float | None:

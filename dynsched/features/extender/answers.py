@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from dynsched.core.evaluate import Evaluation
@@ -17,7 +18,6 @@ from dynsched.core.nodes import Node
 from dynsched.features.extender import wire
 from dynsched.features.extender.scoring import (
     NEUTRAL,
-    Refusal,
     Scoring,
     break_ties,
     missing_label,
@@ -29,13 +29,12 @@ from dynsched.util.logs import quiet_logger
 
 logger = quiet_logger(__name__)
 
-Bind = Callable[[wire.Binding], Awaitable[None]]
-"""Binds a pod to a node; raises ClusterError with one line when that was not possible."""
+Bind = Callable[..., Awaitable[None]]
+"""As `bind_pod`: binds a pod to a node; raises ClusterError with one line when that was not
+possible."""
 
 Body = bytes | bytearray
 
-MAX_NAMED_NODES: Final = 8
-"""With more refused nodes their messages lack the value, so that the pod's event counts them."""
 _BIND_OFF: Final = (
     "/bind is off: start dynsched with --bind, or remove bindVerb from the scheduler's "
     "configuration"
@@ -80,17 +79,11 @@ class Extender:
     def filter(self, body: Body) -> bytes:
         """ExtenderArgs -> ExtenderFilterResult. Like the others, WireError for another body."""
         asked, key = wire.read_args(body), self.rules().require_label
-        if key is not None and asked.names is not None and not self.synced():
-            return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
-        try:
-            if asked.names is not None:
-                return self._filter_names(asked.names, key)
+        if asked.names is None:
             return self._filter_nodes(asked.nodes, key)
-        except wire.WireError:
-            raise
-        except Exception:
-            logger.exception("/filter failed; every node passes")
-            return wire.filter_answer(names=asked.names, nodes=asked.nodes)
+        if key is not None and not self.synced():
+            return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
+        return self._filter_names(asked.names, key)
 
     def prioritize(self, body: Body) -> bytes:
         """ExtenderArgs -> HostPriorityList."""
@@ -98,12 +91,7 @@ class Extender:
         names = asked.names
         if names is None:
             names = [name for name, _ in wire.read_nodes(asked.nodes, None)[1]]
-        try:
-            scores = self._scores(names, asked)
-        except Exception:
-            logger.exception("/prioritize failed; every node scores the same")
-            scores = [NEUTRAL] * len(names)
-        return wire.prioritize_answer(names, scores)
+        return wire.prioritize_answer(names, self._scores(names, asked))
 
     def preempt(self, body: Body) -> bytes:
         """ExtenderPreemptionArgs -> ExtenderPreemptionResult."""
@@ -119,17 +107,14 @@ class Extender:
 
     async def bind(self, body: Body) -> bytes:
         """ExtenderBindingArgs -> ExtenderBindingResult."""
-        binding, failure = wire.read_binding(body), ""
+        binding = wire.read_binding(body)
         if self.bind_pod is None:
             return wire.error_answer(_BIND_OFF)
         try:
-            await self.bind_pod(binding)
+            await self.bind_pod(**msgspec.structs.asdict(binding))
         except ClusterError as error:
-            failure = str(error)
-        except Exception as error:
-            logger.exception("/bind failed in an unexpected way")
-            failure = f"unexpected {type(error).__name__}; dynsched's log has more"
-        return wire.error_answer(failure)
+            return wire.error_answer(str(error))
+        return wire.error_answer("")
 
     def _fresh(self) -> Scoring | None:
         """None before the first tick, and while the last one is too old."""
@@ -138,13 +123,13 @@ class Extender:
             return None
         return scoring
 
-    def _refused(self) -> Mapping[str, Refusal]:
+    def _refused(self) -> Mapping[str, str]:
         scoring = self._fresh()
         return {} if scoring is None else scoring.refused
 
     def _filter_names(self, names: Sequence[str], key: str | None) -> bytes:
         refused, failed = self._refused(), dict[str, str]()
-        unresolvable = _reasons([name for name in names if name in refused], refused)
+        unresolvable = {name: refused[name] for name in names if name in refused}
         if key is not None:
             nodes = self.nodes()
             for name in names:
@@ -158,13 +143,15 @@ class Extender:
     def _filter_nodes(self, raw: Raw, key: str | None) -> bytes:
         """Whole nodes: those that pass go back as they came; their own labels count."""
         refused, (nodes, heads) = self._refused(), wire.read_nodes(raw, key)
-        bare = [name for name, is_labelled in heads if not is_labelled]
-        stopped = [name for name, is_labelled in heads if is_labelled and name in refused]
-        unresolvable = _reasons(stopped, refused) | dict.fromkeys(bare, missing_label(key or ""))
+        unresolvable = {
+            name: refused[name] if is_labelled else missing_label(key or "")
+            for name, is_labelled in heads
+            if name in refused or not is_labelled
+        }
         nodes.items = [
             item
-            for (name, is_labelled), item in zip(heads, nodes.items or (), strict=True)
-            if is_labelled and name not in refused
+            for (name, _), item in zip(heads, nodes.items or (), strict=True)
+            if name not in unresolvable
         ]
         return wire.filter_answer(nodes=nodes, unresolvable=unresolvable)
 
@@ -183,8 +170,3 @@ class Extender:
         if best is not None and asked.uid and self.watches_pods():
             self.bound.add(BoundPod(asked.uid, names[best], assumed=True), self.clock())
         return list(map(scores.__getitem__, loads))
-
-
-def _reasons(stopped: Sequence[str], refused: Mapping[str, Refusal]) -> dict[str, str]:
-    few = len(stopped) <= MAX_NAMED_NODES
-    return {name: refused[name].long if few else refused[name].short for name in stopped}

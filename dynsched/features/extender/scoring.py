@@ -14,25 +14,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_low
-from typing import Final, NamedTuple
+from typing import Final
 
-from dynsched.core.alerts import Alert
 from dynsched.core.evaluate import Evaluation
-from dynsched.core.load.expected import BELOW_MEAN, KnownPods, UnseenPods
-from dynsched.core.load.pods import PodChange, PodUse
+from dynsched.core.load.expected import BELOW_MEAN, KnownPods
+from dynsched.core.load.pods import Allocatable, PodChange, PodUse
 from dynsched.core.nodes import Node
-from dynsched.core.samples import Quality
 from dynsched.features.placing import (
     FIRING,
     FULL,
     TENTHS,
-    Method,
     WeightedProfile,
     placing_loads,
     weighted_profile,
 )
-from dynsched.rules.rule_set import Rule
-from dynsched.util.formatting import format_threshold, format_value
+from dynsched.rules.sections import Method
+from dynsched.util.formatting import format_threshold
 
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
@@ -103,76 +100,25 @@ def break_ties(scores: Scores, loads: Sequence[int]) -> int | None:
     return first
 
 
-class Refusal(NamedTuple):
-    """Why a node is refused: with the value, for a few nodes; without it, for the scheduler's
-    event, which counts nodes by equal reasons (``3 node load high: node-mem-usage > 85``).
+def load_refusals(evaluation: Evaluation, now: float) -> dict[str, str]:
+    """The nodes that `/filter` and `/preempt` refuse, and why: a rule of ``extender.reject`` fires,
+    and something was known of the node within the rule's ``stale_after`` (also with ``on_stale:
+    hold``: that keeps a soft mark, and must not close a node for ever). The reason lacks the value,
+    because the scheduler's event counts nodes by equal ones (``3 node load high: memory > 85``).
     """
-
-    long: str
-    short: str
-
-
-def load_refusals(evaluation: Evaluation, now: float) -> dict[str, Refusal]:
-    """The nodes that `/filter` and `/preempt` refuse: a rule of ``extender.reject`` fires, and
-    something was known of the node within the rule's ``stale_after`` (also with ``on_stale: hold``:
-    that keeps a soft mark, and must not close a node for ever).
-    """
-    reject = evaluation.rule_set.extender.reject
-    rules = [rule for rule in evaluation.rule_set.rules if rule.name in reject]
-    refused: dict[str, Refusal] = {}
-    for name in evaluation.table.entries if rules else ():
-        for rule in rules:
-            alert = evaluation.alerts[name].get(rule.name)
+    rule_set, refused = evaluation.rule_set, dict[str, str]()
+    for rule in map(rule_set.by_name.__getitem__, rule_set.extender.reject):
+        why = f"node load high: {rule.name} {rule.op} {format_threshold(rule.threshold)}"
+        for name, alerts in evaluation.alerts.items():
+            alert = alerts.get(rule.name)
             if alert is not None and alert.firing and alert.known_at >= now - rule.stale_after:
-                refused[name] = _refusal(rule, alert)
-                break
+                refused.setdefault(name, why)
     return refused
 
 
 def missing_label(key: str) -> str:
     """The words for the scheduler's event."""
     return f"node does not carry the label {key}"
-
-
-def _refusal(rule: Rule, alert: Alert) -> Refusal:
-    limit, value = f"{rule.op} {format_threshold(rule.threshold)}", alert.compared
-    short = f"node load high: {rule.name} {limit}"
-    if alert.quality is Quality.OK and value is not None and rule.breached(value):
-        return Refusal(f"node load high: {rule.name} {format_value(value)} {limit}", short)
-    # Kept by clear_threshold, keep_firing_for, or through a gap in the data.
-    return Refusal(f"node load high: {rule.name} was {limit} and is held", short)
-
-
-class _FreshPods:
-    """Pods that came to one node, or ended there, since the evaluation. Mutable."""
-
-    def __init__(self, profile: WeightedProfile) -> None:
-        self._parts = [(rule, weight, UnseenPods()) for rule, weight in profile.rules]
-
-    def count(
-        self, change: PodChange, uses: Mapping[str, PodUse], allocatable: Mapping[str, float]
-    ) -> None:
-        """Count one pod more or less. ``uses`` by rule."""
-        for rule, _, unseen in self._parts:
-            use = uses.get(rule.name, _NOTHING_KNOWN)
-            load = use.load(change.pod, allocatable, ended=not change.is_recent)
-            if not change.is_recent:
-                unseen.ended(load, -change.sign)
-                continue
-            if load is not None:
-                load += load * use.margin(change.pod)
-            unseen.bound(change.pod, load, change.sign)
-
-    def add_to(self, load: int, allocatable: Mapping[str, float], least: int) -> int:
-        """The load in tenths, with these pods; it stays on its side of FIRING. Pods that ended take
-        it down to ``least`` at most.
-        """
-        added = 0.0
-        for rule, weight, unseen in self._parts:
-            bound, ended = unseen.parts(allocatable, rule.resource)
-            added += weight * (bound - ended)
-        room = max(0, load % FIRING - least)
-        return load + max(-room, round(min(TENTHS * added, _MAX_ADDED)))
 
 
 class ProfileLoads:
@@ -187,7 +133,7 @@ class ProfileLoads:
         self._uses = {name: expected.use for name, expected in evaluation.expected.items()}
         _, mean, self._line, self._evaluated = placing_loads(evaluation, profile)
         self._least = max(0, round(mean - TENTHS * BELOW_MEAN))
-        self._fresh: dict[str, _FreshPods] = {}
+        self._fresh: dict[str, float] = {}
         self._loads = {name: max(load, self._line) for name, load in self._evaluated.items()}
 
     def of(self, names: Iterable[str]) -> list[int]:
@@ -202,10 +148,22 @@ class ProfileLoads:
             if name not in self._evaluated:
                 continue
             allocatable = nodes[name].allocatable if name in nodes else {}
-            fresh = self._fresh.setdefault(name, _FreshPods(self._profile))
-            fresh.count(change, self._uses, allocatable)
-            load = fresh.add_to(self._evaluated[name], allocatable, self._least)
-            self._loads[name] = max(load, self._line)
+            self._fresh[name] = self._fresh.get(name, 0.0) + self._load_of(change, allocatable)
+            added = round(min(TENTHS * self._fresh[name], _MAX_ADDED))
+            load = self._evaluated[name]
+            # It stays on its side of FIRING.
+            room = max(0, load % FIRING - self._least)
+            self._loads[name] = max(load + max(-room, added), self._line)
+
+    def _load_of(self, change: PodChange, allocatable: Allocatable) -> float:
+        """In percent, with its sign."""
+        load = 0.0
+        for rule, weight in self._profile.rules:
+            use = self._uses.get(rule.name, _NOTHING_KNOWN)
+            margin = use.margin(change.pod) if change.is_recent else 0.0
+            of_rule = use.load(change.pod, allocatable, ended=not change.is_recent)
+            load += weight * of_rule * (1 + margin)
+        return change.sign * load
 
 
 class Scoring:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from msgspec import Meta, Raw, Struct, field
 
 Buffer = bytes | bytearray | Raw
 T = TypeVar("T")
@@ -64,12 +64,9 @@ class _Node(Struct, gc=False):
     metadata: _Head
 
 
-class NodeList(Struct, gc=False, omit_defaults=True):
-    """Whole nodes, undecoded."""
+class NodeList(Struct, gc=False):
+    """Whole nodes, undecoded. kube-scheduler reads nothing else of the list."""
 
-    kind: Raw | UnsetType = UNSET
-    apiVersion: Raw | UnsetType = UNSET  # noqa: N815 (Kubernetes's own spelling)
-    metadata: Raw | UnsetType = UNSET
     items: list[Raw] | None = None
 
 
@@ -181,7 +178,7 @@ def _as_meta(victims: _Victims) -> dict[str, Any]:
 def filter_answer(
     *,
     names: Sequence[str] | None = None,
-    nodes: NodeList | Raw | None = None,
+    nodes: NodeList | None = None,
     failed: Mapping[str, str] = {},
     unresolvable: Mapping[str, str] = {},
     error: str = "",

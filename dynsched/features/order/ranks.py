@@ -50,8 +50,6 @@ class Order:
     """How many nodes are ``ranked`` by their load, of ``unknown`` load, or in no list because they
     are ``hot``, ``closed`` (see `is_closed`; or a taint that is not their pool's keeps pods away),
     ``full`` or ``unnamed`` (see `host_names`)."""
-    left_out: tuple[str, ...] = field(default=(), compare=False)
-    """Pools for which the object has no room."""
     pools: Mapping[str, Pool] = field(default_factory=dict, repr=False, compare=False)
     """What the lists were made of."""
 
@@ -91,7 +89,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
         for pool, names in _pools(evaluation).items()
         if not pool or not listed.isdisjoint(names)
     }
-    lists, overflow, left_out = lists_that_fit(pools, len(table.entries))
+    lists, overflow = lists_that_fit(pools, len(table.entries))
     kinds = Counter(
         why or ("ranked" if name in loads else "unknown") for name, why in not_listed.items()
     )
@@ -101,7 +99,6 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
         rule_set.guard.pool_label,
         loads={hosts[name]: load for name, load in loads.items() if name in hosts},
         counts={kind: kinds[kind] for kind in ("ranked", "unknown", *UNLISTED)},
-        left_out=left_out,
         pools={pool: pools[pool] for pool in lists},
     )
 

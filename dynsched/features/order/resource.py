@@ -63,10 +63,6 @@ class NodeOrder:
         self._writer = writer
         self._ahead: float | None = None
         """Of the server's time before `time.monotonic`."""
-        self._last: tuple[str, int] | None = None
-        """The object's uid and generation after our last write."""
-        self.is_disputed = False
-        """Whether somebody else wrote or deleted it between our last two writes."""
 
     async def write(self, order: Order, lasts: float) -> float:
         """Put ``order`` in force for ``lasts`` seconds: until when. Raises ClusterError."""
@@ -85,20 +81,12 @@ class NodeOrder:
         except NotFoundError as error:
             raise ClusterError(_UNKNOWN_KIND) from error
         self._ahead = _ahead(answer)
-        before, metadata = self._last, answer.body["metadata"]
-        self._last = uid, generation = metadata["uid"], metadata["generation"]
-        self.is_disputed = before is not None and (uid != before[0] or generation > before[1] + 1)
         return until
-
-    def forget(self) -> None:
-        """Another one may have written it since."""
-        self._last = None
 
     async def withdraw(self) -> None:
         """Delete it, if it is there: pods are created as always. Raises ClusterError."""
         call = _call("delete", self._namespace)
         await self._writer.write(self._api, call, accept=(HTTPStatus.NOT_FOUND,))
-        self.forget()
 
 
 def _call(verb: str, namespace: str) -> ApiRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,6 @@ from dynsched.features.order.ranks import Order, host_names, why_not_listed
 from dynsched.features.placing import TENTHS
 from dynsched.rules.keys import HOSTNAME_LABEL
 from dynsched.util.formatting import format_time
-
-MAX_LISTED: Final = 20
-"""Pools without room that `/order` lists; it counts all."""
 
 
 class LastOrder(NamedTuple):
@@ -115,8 +112,6 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
         "error": status.problem,
         "counts": order and order.counts,
         "error_of_requests": _requests_of(tick),
-        "left_out_pools": order
-        and {"count": len(order.left_out), "first": order.left_out[:MAX_LISTED]},
         "pools": [
             {
                 "pool": pool,

@@ -136,19 +136,16 @@ def nodes_looked_at(nodes: int) -> int:
 
 def lists_that_fit(
     pools: Mapping[str, Pool], nodes: int
-) -> tuple[dict[str, Lists], dict[str, Lists], tuple[str, ...]]:
-    """The lists of each pool's coolest nodes, the coolest first; the overflow lists; and the pools
-    of the fewest nodes, for which the object has no room: their pods get the lists for pods that
-    choose no pool. ``nodes``: the size of the cluster.
+) -> tuple[dict[str, Lists], dict[str, Lists]]:
+    """The lists of each pool's coolest nodes, the coolest first, and the overflow lists. Where the
+    object has no room for a pool, its pods get the lists for pods that choose none; the larger
+    pools come first. ``nodes``: the size of the cluster.
     """
-    found, more = dict[str, Lists](), dict[str, Lists]()
-    left_out, room = [], MAX_OBJECT
+    found, more, room = dict[str, Lists](), dict[str, Lists](), MAX_OBJECT
     for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool].ranked), pool)):
         lists = node_lists(pools[pool], nodes)
         size = len(pool) + _IN_JSON["pool"] + sum(map(_size, lists))
-        if size > room or len(found) == MAX_POOLS:
-            left_out.append(pool)
-        else:
+        if size <= room and len(found) < MAX_POOLS:
             found[pool] = lists
             room -= size
     each = min(room, MAX_OVERFLOW) / max(1, sum(len(pools[pool].ranked) for pool in found))
@@ -157,7 +154,7 @@ def lists_that_fit(
         overflow = tuple(_overflow(pools[pool], nodes, room))
         if overflow:
             more[pool] = overflow
-    return found, more, tuple(left_out)
+    return found, more
 
 
 def _size(tiers: NodeList) -> int:

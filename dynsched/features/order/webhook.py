@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -111,23 +110,6 @@ class _Review(Struct, rename="camel"):
 _review = msgspec.json.Decoder(_Review)
 _pod = msgspec.json.Decoder(Pod)
 _encode: Final = msgspec.json.Encoder().encode
-
-
-class AnsweredOrder:
-    """In place of the object in the cluster (`NodeOrder`): nothing is written, and pods get the
-    order that is in force when the API server calls. ``until`` is by this process's clock.
-    """
-
-    is_disputed = False
-
-    async def write(self, _order: Order, lasts: float) -> float:
-        return time.time() + lasts
-
-    async def withdraw(self) -> None:
-        return
-
-    def forget(self) -> None:
-        return
 
 
 def answer_review(body: bytes, in_force: LastOrder | None, now: float) -> bytes:

@@ -15,7 +15,6 @@ from dynsched.core.tick import Tick
 from dynsched.features.order.ranks import Order, compute_order
 from dynsched.features.order.resource import NodeOrder
 from dynsched.features.order.status import LastOrder, OrderStatus, why_unknown
-from dynsched.features.order.webhook import AnsweredOrder
 from dynsched.util.errors import ClusterError
 from dynsched.util.latest import Latest
 from dynsched.util.logs import LoggedKinds
@@ -37,10 +36,19 @@ WRITE_SHARE: Final = 10
 or a slow API server."""
 _LEAST_WAIT: Final = 0.001
 """Seconds; a timer may go off a moment early."""
-_DISPUTED: Final = (
-    "somebody else wrote or deleted it meanwhile. A second dynsched without leader election "
-    "(--no-leader-elect) must have another --lease-namespace"
-)
+
+
+class AnsweredOrder:
+    """In place of the object in the cluster (`NodeOrder`): nothing is written, and pods get the
+    order that is in force when the API server calls the webhook. ``until`` is by this process's
+    clock.
+    """
+
+    async def write(self, _order: Order, lasts: float) -> float:
+        return time.time() + lasts
+
+    async def withdraw(self) -> None:
+        return
 
 
 class NodeOrderWriter:
@@ -98,7 +106,6 @@ class NodeOrderWriter:
         if not self._leads():  # the new leader writes its own; without one, this one ends by itself
             status.in_force = status.error = None
             self._logged.forget("order")
-            self._object.forget()
         elif status.order is None and status.in_force is None:
             status.error = None  # it is about an order that is not wanted any more
         elif self._clock() >= self._due_at():
@@ -128,21 +135,14 @@ class NodeOrderWriter:
                 until = await self._object.write(order, LASTS)
                 written = LastOrder(order, time.time(), until)
         except ClusterError as error:
-            self._failed(str(error))
-            self._object.forget()  # what failed may have been done
+            status.error = str(error)
             status.calls["failed"] += 1
+            if self._logged.is_new("order", status.error):
+                logger.warning("the order of the nodes cannot be kept: %s", error)
             return
         self._took = self._clock() - self._tried_at
         status.in_force = written
         status.calls["ok"] += 1
-        if order is not None and self._object.is_disputed:
-            self._failed(_DISPUTED)
-            return
         status.error = None
         if self._logged.forget("order"):
             logger.info("the order of the nodes is kept again")
-
-    def _failed(self, error: str) -> None:
-        if self._logged.is_new("order", error):
-            logger.warning("the order of the nodes cannot be kept: %s", error)
-        self._status.error = error

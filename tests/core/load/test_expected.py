@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from dynsched.core.load.expected import (
     BELOW_MEAN,
-    LOAD_OF_FIRST,
     ExpectedLoad,
     KnownPods,
     expected_load,
     group_means,
 )
 from dynsched.core.load.lag import METRICS_SERVER, Lag, lag_of, needs_reach
-from dynsched.core.load.pods import Added, BoundPod, PodRequestTotals, RecentPod
+from dynsched.core.load.pods import UNKNOWN_LOAD, Added, BoundPod, PodRequestTotals, RecentPod
 from dynsched.core.nodes import Node, group_of
 from dynsched.core.samples import Quality, Reading
 from dynsched.rules.promql import Reach
@@ -237,9 +236,18 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
     # the first pod that is bound, and the second, used all the load that is not of pods
     "load that is not of pods": ([bound()], {"running": 1}, on_a(4)),
     "without a mean the requests": ([bound(cpu=4.0)], {}, on_a(50)),
-    "for each": (DOZEN, {}, on_a(44)),
-    "of unknown use, ended": ([ended(cpu=4.0)], {}, {}),
-    "of unknown use, came and went": ([RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)], {}, {}),
+    "for each": (DOZEN, {}, on_a(48)),
+    "of the resource of which it requests more": (
+        [bound(cpu=1.0, memory=16 * GIB)],
+        {"resource": None},
+        on_a(50),
+    ),
+    "of unknown use, ended": ([ended(cpu=4.0)], {}, on_a(0)),
+    "of unknown use, came and went": (
+        [RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)],
+        {},
+        on_a(0),
+    ),
     "a rule that falls has no mean": (
         [bound(memory=8 * GIB)],
         {"running": 16, "op": "<", "resource": "memory"},
@@ -350,7 +358,7 @@ def test_the_next_pod_adds_more_to_a_smaller_node() -> None:
     assert found.to_place("small", 10) - found.to_place("large", 10) == pytest.approx(28.125)
     assert found.to_place("unknown", 10) == 10
     unknown = load_of(made(resource="cpu"), loads, nodes, KnownPods())
-    assert {unknown.next(name) for name in nodes} == {LOAD_OF_FIRST}
+    assert {unknown.next(name) for name in nodes} == {UNKNOWN_LOAD}
     assert unknown.to_place("small", 10) == 10
 
 

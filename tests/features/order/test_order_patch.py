@@ -1,4 +1,6 @@
-"""What the webhook of the order answers: the same pods as in the tests of the policies."""
+"""What the webhook of the order answers. That pods of every other form get the same by it and by
+the policies is in test_order_webhook.py.
+"""
 
 import base64
 import json
@@ -8,19 +10,13 @@ from typing import Any
 import jsonpatch
 import pytest
 from order_cases import (
-    ALL_BUT,
     BURSTS,
-    EQUAL,
-    GATES,
     GETS,
     LEVELS,
-    NEW,
     OWNED,
     POOLS,
     PREFERRED,
-    RELEASED,
     own_and_order,
-    preferring,
 )
 from scenes import NOON
 from scheduling_support import make_pod
@@ -35,10 +31,8 @@ UNTIL = NOON + 28
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
-def review(pod: Any, old: Any = None, **more: Any) -> dict[str, Any]:
-    operation = "CREATE" if old is None else "UPDATE"
-    request = {"uid": "u", "kind": {"kind": "Pod"}, "operation": operation} | more
-    request |= {"object": pod, "oldObject": old}
+def review(pod: Any, **more: Any) -> dict[str, Any]:
+    request = {"uid": "u", "kind": {"kind": "Pod"}, "operation": "CREATE", "object": pod} | more
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
@@ -53,17 +47,16 @@ def answered(order: Order, body: Any, now: float = NOON) -> dict[str, Any]:
     return response
 
 
-def patched(order: Order, pod: Any, old: Any = None, **more: Any) -> dict[str, Any]:
-    """The pod as the API server makes it of the answer."""
-    response = answered(order, review(pod, old, **more))
+def patched(pod: Any) -> dict[str, Any]:
+    """The pod as the API server makes it of the answer by POOLS."""
+    response = answered(POOLS, review(pod))
     if "patch" not in response:
         return dict(pod)
     assert response["patchType"] == "JSONPatch"
     found: dict[str, Any] = jsonpatch.apply_patch(
         pod, json.loads(base64.b64decode(response["patch"]))
     )
-    got = found["metadata"]["annotations"].get(ORDER_ANNOTATION)
-    assert got == (None if order is EQUAL else format_time(UNTIL))
+    assert found["metadata"]["annotations"][ORDER_ANNOTATION] == format_time(UNTIL)
     return found
 
 
@@ -77,7 +70,7 @@ def made(metadata: Mapping[str, Any], name: str = "app", **spec: Any) -> dict[st
 def test_which_pods_get_the_order_and_what_of_it(name: str) -> None:
     metadata, more, want = GETS[name]
     pod = made(OWNED | metadata, **more)
-    found = patched(POOLS, pod)
+    found = patched(pod)
     if want is None:
         assert found == pod
         return
@@ -89,27 +82,13 @@ def test_which_pods_get_the_order_and_what_of_it(name: str) -> None:
     assert found["metadata"]["annotations"].items() >= metadata.get("annotations", {}).items()
 
 
-@pytest.mark.parametrize("affinity", [{}, {"nodeAffinity": {}}, {"podAffinity": {}}])
-def test_an_affinity_that_is_there_stays(affinity: dict[str, Any]) -> None:
-    found = patched(LEVELS, made({}, affinity=affinity))["spec"]["affinity"]
-    assert len(found["nodeAffinity"].pop(PREFERRED)) == 2
-    assert found == affinity | {"nodeAffinity": {}}
-
-
-def test_a_list_of_all_but_some_nodes() -> None:
-    first, second = own_and_order(patched(ALL_BUT, made(OWNED)))
-    but = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n0", "n1"]}
-    assert first == {"weight": 100, "preference": {"matchExpressions": [but]}}
-    assert second["preference"]["matchExpressions"][0]["operator"] == "In"
-
-
 @pytest.mark.parametrize("case", range(len(BURSTS)))
 def test_a_pod_gets_one_of_its_lists_by_chance(case: int) -> None:
     """By the volume of its token; without one, by the end of its name and the second."""
     metadata, more, want = BURSTS[case]
 
     def got(pod: dict[str, Any]) -> str:
-        (term,) = own_and_order(patched(POOLS, pod))
+        (term,) = own_and_order(patched(pod))
         return str(term["preference"]["matchExpressions"][0]["values"][0])
 
     volumes = [[{"name": f"kube-api-access-{a}{b}zzz"}] for a in LETTERS for b in LETTERS]
@@ -123,32 +102,6 @@ def test_a_pod_gets_one_of_its_lists_by_chance(case: int) -> None:
     generated = made(metadata | {"generateName": "a-"}, **more)
     del generated["metadata"]["name"]
     assert got(generated) in want
-
-
-@pytest.mark.parametrize("name", RELEASED)
-def test_a_held_pod_gets_the_order_in_place_of_an_older_one(name: str) -> None:
-    metadata, terms, want = RELEASED[name]
-    more = {"affinity": {"nodeAffinity": {PREFERRED: terms}}} if terms else {}
-    free, held = made(metadata, **more), made(metadata, **more, schedulingGates=GATES)
-    less_held = made(metadata, **more, schedulingGates=GATES[:1])
-    assert own_and_order(patched(LEVELS, free, held)) == want
-    for pod, old in ((less_held, held), (free, free)):
-        assert patched(LEVELS, pod, old) == pod
-
-
-@pytest.mark.parametrize("name", RELEASED)
-def test_a_copied_pod_loses_the_order_of_its_original(name: str) -> None:
-    """So does one that the policies gave it already. Where all nodes are equally good, too."""
-    metadata, terms, want = RELEASED[name]
-    once = patched(LEVELS, preferring(name, metadata, terms))
-    assert own_and_order(once) == want
-    assert patched(LEVELS, once) == once
-    equal = patched(EQUAL, once)
-    if name == "opted-out":
-        assert equal == once
-    else:
-        assert own_and_order(equal) == want[: -len(NEW)]
-        assert ORDER_ANNOTATION not in equal["metadata"]["annotations"]
 
 
 POD = made({})

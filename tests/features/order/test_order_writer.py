@@ -47,7 +47,7 @@ class World:
             await asyncio.sleep(self.takes)
         if self.fails:
             raise ClusterError("no route to host")
-        return ApiResponse(200, {"metadata": {"uid": "u", "generation": len(self.calls)}})
+        return ApiResponse(200, {})
 
     async def tick(self, seconds: float = 0.0, *, a: float = 10.0) -> None:
         """A tick with this load of node a; then time passes."""
