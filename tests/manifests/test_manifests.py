@@ -115,20 +115,6 @@ def test_components_go_together(tmp_path: Path) -> None:
     assert named(rendered("full")) == alone
 
 
-def test_the_example_works_where_it_is_copied_to_and_so_do_components(tmp_path: Path) -> None:
-    mine = shutil.copytree(OVERLAYS / "example", tmp_path / "mine")
-    for part in FULL:
-        shutil.copytree(COMPONENTS / part, mine / part)
-    file = mine / "kustomization.yaml"
-    content = yaml.safe_load(file.read_text())
-    file.write_text(yaml.safe_dump(content | {"components": [*FULL]}))
-    alone = kustomize(mine)
-    content |= {"resources": beside(mine, BASE)}
-    content |= {"components": beside(mine, *(COMPONENTS / part for part in FULL))}
-    file.write_text(yaml.safe_dump(content))
-    assert alone == kustomize(mine)  # so its base is the one that is shipped
-
-
 def without_kubectl(script: str) -> str:
     """Nothing is applied."""
     return "\n".join(line for line in script.splitlines() if "kubectl" not in line)
@@ -437,19 +423,6 @@ def test_a_policy_lets_through_what_is_needed(name: str, policy: str) -> None:
         assert f".{namespace}.svc" in settings["DYNSCHED_PROM"]
 
 
-def test_the_service_leads_to_dynsched_alone() -> None:
-    docs = rendered("full")
-    service = the(docs, "Service")["spec"]
-    pods = {pod: each["metadata"]["labels"] for pod, each in templates(docs).items()}
-    found = [p for p, labels in pods.items() if service["selector"].items() <= labels.items()]
-    assert found == ["dynsched"]
-    assert service["ports"][0]["targetPort"] == container(docs)["ports"][0]["name"] == "http"
-    for meta in (doc["metadata"] for doc in docs):
-        if not meta["name"].startswith(("dynsched-settings", "dynsched-rules")):  # generated
-            name = meta.get("labels", {}).get("app.kubernetes.io/name")
-            assert name in ("dynsched", "dynsched-janitor"), meta
-
-
 @pytest.mark.parametrize("more", [[], ["extender"]], ids=["alone", "with extender"])
 def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp_path) -> None:
     docs = composed(tmp_path / "k", *more, "extender-port")
@@ -585,18 +558,3 @@ def test_the_scrape_example_names_the_node(tmp_path: Path) -> None:
         "node-exporter": "http://10.0.0.7:9100/metrics",
         "kubernetes-cadvisor": "https://10.0.0.7:10250/metrics/cadvisor",
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "port"), [("amazon", ":8005"), ("google", ":9091"), ("azure", "8081")]
-)
-def test_a_sidecar_that_signs_goes_into_the_deployment(name, port, tmp_path) -> None:
-    path = EXAMPLES / f"managed-prometheus/{name}.yaml"
-    folder = tmp_path / "overlay"
-    made = overlay(folder, resources=beside(folder, BASE), patches=[{"path": path.name}])
-    (made / path.name).write_text(path.read_text())
-    (sidecar,) = templates(kustomize(made))["dynsched"]["spec"]["initContainers"]
-    assert sidecar["restartPolicy"] == "Always"
-    assert sidecar["securityContext"]["readOnlyRootFilesystem"] is True
-    assert f"localhost:{port.removeprefix(':')}" in path.read_text()
-    assert port in yaml.safe_dump(sidecar)
