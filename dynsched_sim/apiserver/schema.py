@@ -1,8 +1,8 @@
 """What an object of each kind must be: its shape, and what the server refuses with 422.
 
 The real server decodes into Go structs: unknown fields fall away, a wrong type is refused. So it
-is here for what dynsched writes (metadata, a node's spec, leases and events), with msgspec's
-structs in the place of Go's; all else is kept as it is sent.
+is here for metadata, a node's spec and leases, with msgspec's structs in the place of Go's; all
+else is kept as it is sent.
 """
 
 from __future__ import annotations
@@ -72,23 +72,6 @@ class _LeaseSpec(_Part):
     lease_transitions: int | None = None
 
 
-class _Event(msgspec.Struct, rename="camel"):
-    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
-    involved_object: dict[str, str] = {}
-    reason: str = ""
-    message: str = ""
-    source: dict[str, str] = {}
-    first_timestamp: _Time | None = None
-    last_timestamp: _Time | None = None
-    count: int = 0
-    type: str = ""
-    event_time: _MicroTime | None = None
-    series: _Map | None = None
-    action: str = ""
-    reporting_component: str = ""
-    reporting_instance: str = ""
-
-
 _SHAPES: Final[dict[Resource, Mapping[str, Any]]] = {
     resources.NODES: {"metadata": _ObjectMeta, "spec": _NodeSpec, "status": _Map},
     resources.LEASES: {"metadata": _ObjectMeta, "spec": _LeaseSpec},
@@ -99,9 +82,6 @@ _OTHERS: Final = {"metadata": _ObjectMeta}
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
     """The object as the server keeps it, without kind and apiVersion; ValidationError."""
     sent = _without_nulls({k: v for k, v in body.items() if k not in {"kind", "apiVersion"}})
-    if resource is resources.EVENTS:
-        event: dict[str, Any] = msgspec.to_builtins(msgspec.convert(sent, _Event))
-        return event
     shapes = _SHAPES.get(resource, _OTHERS).items()
     shaped = {part: msgspec.convert(sent.get(part, {}), shape) for part, shape in shapes}
     kept: dict[str, Any] = {**sent, **msgspec.to_builtins(shaped)}
