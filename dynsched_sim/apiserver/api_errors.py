@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from dynsched_sim.apiserver.resources import Resource
 
 _NO_RESOURCE: Final = "the server could not find the requested resource"
-_NO_MEDIA_TYPE: Final = "415: Unsupported Media Type"
 USER: Final = "system:serviceaccount:dynsched:dynsched"
 """The user of every request."""
-
-
-class StatusCause(NamedTuple):
-    """One thing that is wrong with an object: the reason's code, the sentence, the field's path."""
-
-    reason: str
-    message: str
-    field: str
 
 
 class ApiError(Exception):
@@ -50,9 +40,6 @@ class ApiError(Exception):
 
 bad_request: Final = partial(ApiError, 400, "BadRequest")
 no_such_resource: Final = partial(ApiError, 404, "NotFound", _NO_RESOURCE, {})
-unsupported_media_type: Final = partial(ApiError, 415, "UnsupportedMediaType", _NO_MEDIA_TYPE, {})
-internal: Final = partial(ApiError, 500, "")
-"""As plain Go errors come out of the real server: without a reason."""
 unavailable: Final = partial(ApiError, 503, "ServiceUnavailable")
 
 
@@ -79,15 +66,14 @@ def conflict(
     return ApiError(409, "Conflict", message, details_of(resource, name))
 
 
-def invalid(resource: Resource | None, name: str, causes: Iterable[StatusCause]) -> ApiError:
-    """422: every cause in one message; without a resource where a patch's result is no object."""
-    found = list(causes)
-    messages = [f"{cause.field}: {cause.message}" for cause in found]
+def invalid(resource: Resource | None, name: str, *messages: str) -> ApiError:
+    """422, for fields and what is wrong with each; without a resource where a patch's result is no
+    object.
+    """
     kind = ".".join(filter(None, (resource.kind, resource.group))) if resource else ""
     message = f'{kind} "{name}" is invalid: '
     message += messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     details = details_of(resource, name, resource.kind) if resource else {}
-    details |= {"causes": [cause._asdict() for cause in found]}
     return ApiError(422, "Invalid", message, details)
 
 

@@ -22,9 +22,6 @@ from dynsched_sim.apiserver.store import Entry, Store
 _DEFAULT_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _OURS_ON_CREATE: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields")
 _OURS_ON_UPDATE: Final = ("name", "namespace", "resourceVersion", "creationTimestamp")
-_WRONG_NAMESPACE: Final = (
-    "the namespace of the provided object does not match the namespace sent on the request"
-)
 
 
 class Write(NamedTuple):
@@ -76,7 +73,7 @@ class Objects:
         namespace = new["metadata"].get("namespace", "")
         if namespace and not self.store.get(resources.NAMESPACES, "", namespace):
             raise api_errors.not_found(resources.NAMESPACES, namespace)
-        _check(resource, new, None)
+        _check(resource, new)
         name = new["metadata"]["name"]
         if self.store.get(resource, namespace, name):
             message = f'{resource.qualified_plural} "{name}" already exists'
@@ -95,9 +92,6 @@ class Objects:
         """PUT: conditional when ``body`` carries a resourceVersion."""
         resource = named(resource)
         new = _decode(resource, body)
-        if not new["metadata"].get("name"):
-            message = f"the name of the object ({name} based on URL) was undeterminable"
-            raise api_errors.bad_request(f"{message}: name must be provided")
         entry = self.find(resource, name, namespace)
         _require_uid(resource, entry, new["metadata"].setdefault("uid", entry.uid))
         return self._update(resource, entry, new, how)
@@ -113,16 +107,11 @@ class Objects:
         """PATCH; conditional when it sets a resourceVersion."""
         resource = named(resource)
         entry = self.find(resource, name, namespace)
-        if not isinstance(patch, dict):
-            raise api_errors.bad_request("error decoding patch: not a JSON object")
         document = {"kind": resource.kind, "apiVersion": resource.api_version, **entry.decode()}
         try:
             new = _decode(resource, merge_patch(document, patch))
         except api_errors.ApiError as error:  # the real server blames the patch, with 422
-            cause = api_errors.StatusCause(
-                "FieldValueInvalid", f"Invalid value: {error.message}", "patch"
-            )
-            raise api_errors.invalid(None, "", [cause]) from None
+            raise api_errors.invalid(None, "", f"patch: Invalid value: {error.message}") from None
         return self._update(resource, entry, new, how)
 
     def delete(self, resource: Resource | str, name: str, namespace: str = "") -> Entry | None:
@@ -146,8 +135,6 @@ class Objects:
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         if metadata.get("name") != name:
             raise api_errors.bad_request("name in URL does not match name in Binding object")
-        if not target.get("name"):
-            raise api_errors.internal("target.name: Required value")
         entry = self.find(resources.PODS, name, namespace)
         _require_uid(resources.PODS, entry, metadata.get("uid", ""))
         pod = entry.decode()
@@ -170,7 +157,7 @@ class Objects:
         _complete_update(resource, entry, old, new, how.subresource)
         if new == old:
             return entry
-        _check(resource, new, old)
+        _check(resource, new)
         return self._save(resource, old, new, how)
 
     def _save(
@@ -208,29 +195,24 @@ def _now() -> str:
 def _decode(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
     """An object as sent, as it is stored; 400 where it is of no use."""
     what = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
-    for key, ours in (("kind", resource.kind), ("apiVersion", resource.api_version)):
-        if body.get(key, ours) != ours:
-            raise api_errors.bad_request(f"{what}: its {key} is {body[key]!r}")
     try:
         return normalise(resource, dict(body))
     except msgspec.ValidationError as error:
         raise api_errors.bad_request(f"{what}: {error}") from None
 
 
-def _check(resource: Resource, new: dict[str, Any], old: dict[str, Any] | None) -> None:
-    if causes := list(validate(resource, new, old)):
-        raise api_errors.invalid(resource, new["metadata"].get("name", ""), causes)
+def _check(resource: Resource, new: dict[str, Any]) -> None:
+    if wrong := list(validate(resource, new)):
+        raise api_errors.invalid(resource, new["metadata"].get("name", ""), *wrong)
 
 
 def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> None:
-    """Fill in what the server gives every new object; refuse what a client must not give."""
+    """Fill in what the server gives every new object."""
     meta = body["metadata"]
-    if meta.pop("resourceVersion", None):
-        raise api_errors.internal("resourceVersion should not be set on objects to be created")
-    if not resource.namespaced:
+    if resource.namespaced:
+        meta["namespace"] = namespace or "default"
+    else:
         meta.pop("namespace", None)
-    elif meta.setdefault("namespace", namespace or "default") != (namespace or "default"):
-        raise api_errors.bad_request(_WRONG_NAMESPACE)
     for key in _OURS_ON_CREATE:
         meta.pop(key, None)
     meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
@@ -248,13 +230,6 @@ def _complete_update(
 ) -> None:
     """Guard an update, and put back into ``new`` what this request cannot change."""
     meta = new["metadata"]
-    name = meta.get("name") or entry.name
-    if name != entry.name:
-        raise api_errors.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({entry.name})"
-        )
-    if meta.setdefault("namespace", entry.namespace) != entry.namespace:
-        raise api_errors.bad_request(_WRONG_NAMESPACE)
     _require_version(resource, entry, meta.get("resourceVersion", ""))
     for key in (*_OURS_ON_UPDATE, *_OURS_ON_CREATE):
         if key in old["metadata"]:
@@ -272,11 +247,8 @@ def _require_version(resource: Resource, entry: Entry, version: str) -> None:
     """409 where ``version`` is not the stored one; none is fine where the kind allows that."""
     if version in {"", "0"}:
         if not resource.unconditional_update:
-            message = "Invalid value: 0: must be specified for an update"
-            cause = api_errors.StatusCause("FieldValueInvalid", message, "metadata.resourceVersion")
-            raise api_errors.invalid(resource, entry.name, [cause])
-    elif not version.isdecimal():
-        raise api_errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+            message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+            raise api_errors.invalid(resource, entry.name, message)
     elif int(version) != entry.version:
         raise api_errors.conflict(resource, entry.name)
 

@@ -66,13 +66,7 @@ def verb_of(method: str, target: Target, query: Mapping[str, str]) -> str:
 
 
 def number(query: Mapping[str, str], name: str) -> int:
-    text = query.get(name, "")
-    try:
-        return int(text or 0)
-    except ValueError:
-        raise api_errors.bad_request(
-            f'strconv.ParseInt: parsing "{text}": invalid syntax'
-        ) from None
+    return int(query.get(name) or 0)
 
 
 class _Field(NamedTuple):

@@ -1,14 +1,13 @@
 """What an object of each kind must be: its shape, and what the server refuses with 422.
 
 The real server decodes into Go structs: unknown fields fall away, a wrong type is refused. So it
-is here for what dynsched writes (metadata, a node's spec, leases and events), with msgspec's
-structs in the place of Go's; all else is kept as it is sent.
+is here for metadata, a node's spec and leases, with msgspec's structs in the place of Go's; all
+else is kept as it is sent.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -16,11 +15,8 @@ import msgspec
 
 from dynsched.rules.labels import is_label_key, is_label_value
 from dynsched_sim.apiserver import resources
-from dynsched_sim.apiserver.api_errors import StatusCause
 from dynsched_sim.apiserver.resources import Resource
 
-_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*", re.ASCII)
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _STRING_MAPS: Final = frozenset({"labels", "annotations"})
 _SECONDS: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
@@ -76,23 +72,6 @@ class _LeaseSpec(_Part):
     lease_transitions: int | None = None
 
 
-class _Event(msgspec.Struct, rename="camel"):
-    metadata: _ObjectMeta = msgspec.field(default_factory=_ObjectMeta)
-    involved_object: dict[str, str] = {}
-    reason: str = ""
-    message: str = ""
-    source: dict[str, str] = {}
-    first_timestamp: _Time | None = None
-    last_timestamp: _Time | None = None
-    count: int = 0
-    type: str = ""
-    event_time: _MicroTime | None = None
-    series: _Map | None = None
-    action: str = ""
-    reporting_component: str = ""
-    reporting_instance: str = ""
-
-
 _SHAPES: Final[dict[Resource, Mapping[str, Any]]] = {
     resources.NODES: {"metadata": _ObjectMeta, "spec": _NodeSpec, "status": _Map},
     resources.LEASES: {"metadata": _ObjectMeta, "spec": _LeaseSpec},
@@ -103,9 +82,6 @@ _OTHERS: Final = {"metadata": _ObjectMeta}
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
     """The object as the server keeps it, without kind and apiVersion; ValidationError."""
     sent = _without_nulls({k: v for k, v in body.items() if k not in {"kind", "apiVersion"}})
-    if resource is resources.EVENTS:
-        event: dict[str, Any] = msgspec.to_builtins(msgspec.convert(sent, _Event))
-        return event
     shapes = _SHAPES.get(resource, _OTHERS).items()
     shaped = {part: msgspec.convert(sent.get(part, {}), shape) for part, shape in shapes}
     kept: dict[str, Any] = {**sent, **msgspec.to_builtins(shaped)}
@@ -132,18 +108,11 @@ def _without_nulls(value: Any) -> Any:
 # --- what is refused with 422 ---
 
 
-def validate(
-    resource: Resource, new: Mapping[str, Any], old: Mapping[str, Any] | None
-) -> Iterator[StatusCause]:
-    """Everything that is wrong with ``new``; ``old`` is what it replaces, if anything."""
+def validate(resource: Resource, new: Mapping[str, Any]) -> Iterator[str]:
+    """Everything that is wrong with labels, annotations and taints: the field, and why."""
     meta = new["metadata"]
-    name, uid = meta.get("name", ""), meta.get("uid", "")
-    if not name:
-        yield _required("metadata.name")
-    elif not _SUBDOMAIN.fullmatch(name):
-        yield _invalid("metadata.name", name, "not a lowercase RFC 1123 subdomain")
-    if old and uid != old["metadata"]["uid"]:
-        yield _invalid("metadata.uid", uid, "field is immutable")
+    if not meta.get("name"):
+        yield "metadata.name: Required value"
     for key, value in meta.get("labels", {}).items():
         yield from _key_and_value("metadata.labels", "metadata.labels", key, value)
     for key in meta.get("annotations", {}):
@@ -153,22 +122,16 @@ def validate(
         yield from _taints(new["spec"].get("taints", []))
 
 
-def _invalid(field: str, value: str, message: str) -> StatusCause:
-    return StatusCause("FieldValueInvalid", f"Invalid value: {json.dumps(value)}: {message}", field)
-
-
-def _required(field: str) -> StatusCause:
-    return StatusCause("FieldValueRequired", "Required value", field)
-
-
-def _key_and_value(key_field: str, value_field: str, key: str, value: str) -> Iterator[StatusCause]:
+def _key_and_value(key_field: str, value_field: str, key: str, value: str) -> Iterator[str]:
     if not is_label_key(key):
-        yield _invalid(key_field, key, "not a qualified name, as example.com/MyName")
+        why = "not a qualified name, as example.com/MyName"
+        yield f"{key_field}: Invalid value: {json.dumps(key)}: {why}"
     if not is_label_value(value):
-        yield _invalid(value_field, value, "a valid label must have at most 63 characters")
+        why = "a valid label must have at most 63 characters"
+        yield f"{value_field}: Invalid value: {json.dumps(value)}: {why}"
 
 
-def _taints(taints: list[Mapping[str, str]]) -> Iterator[StatusCause]:
+def _taints(taints: list[Mapping[str, str]]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
         # "metadata.taints" is what the real server says, though they are in spec.
@@ -176,12 +139,10 @@ def _taints(taints: list[Mapping[str, str]]) -> Iterator[StatusCause]:
         key, value, effect = (taint.get(k, "") for k in ("key", "value", "effect"))
         yield from _key_and_value(f"{field}.key", f"{field}.value", key, value)
         if not effect:
-            yield _required(f"{field}.effect")
+            yield f"{field}.effect: Required value"
         elif effect not in _EFFECTS:
             supported = ", ".join(json.dumps(e) for e in _EFFECTS)
-            message = f'Unsupported value: "{effect}": supported values: {supported}'
-            yield StatusCause("FieldValueNotSupported", message, f"{field}.effect")
+            yield f'{field}.effect: Unsupported value: "{effect}": supported values: {supported}'
         if (key, effect) in seen:
-            message = "Duplicate value: taints must be unique by key and effect pair"
-            yield StatusCause("FieldValueDuplicate", message, field)
+            yield f"{field}: Duplicate value: taints must be unique by key and effect pair"
         seen.add((key, effect))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import simulated_loop
+from closedloop import peers
 from closedloop.account import Account
 from closedloop.comparison import Run, removed
 from closedloop.descheduler import Running, evictions
@@ -234,6 +235,39 @@ def test_by_the_order_alone_less_is_hot_and_no_node_is_written() -> None:
     mode = MODES["order"]
     default, order = (simulate(SMALL, 2, by) for by in (Default, mode.player(mode.content)))
     assert (order.hot < default.hot / 2, order.writes) == (True, 0)
+
+
+@pytest.mark.parametrize("name", peers.ways())
+def test_every_peer_plays_and_differs_from_the_default_where_it_acts(name: str) -> None:
+    found, default = (simulate(SMALL, 1, it) for it in (peers.ways()[name], Default))
+    assert found.placed > 100
+    # As shipped, only a node below 20 % would be under-used.
+    assert (found.hot == default.hot) == (name == "LowNodeUtilization")
+
+
+def test_by_load_pods_move_beside_the_order_without_a_mark() -> None:
+    both = simulate(SMALL, 1, simulated_loop.ways()["order, and descheduler by load"])
+    assert both.evicted > 0
+    assert both.writes == 0
+
+
+def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> None:
+    class Late(Default):
+        def choose(self, pod: Pod) -> int | None:
+            return 0 if self.world.clock.now >= pod.arrives + 20 else None
+
+    one = replace(SMALL, nodes=1, used=0.5)
+    late = simulate(one, 1, Late)
+    assert late.unplaced > 0
+    assert late.waited == pytest.approx(25, abs=6)  # tried again every ten seconds
+    assert late.starved == 0
+
+    def small(world: World) -> Default:
+        world.capacity = np.array([0.01])  # each pod has less than it wants all its life
+        return Default(world)
+
+    short = simulate(one, 1, small)
+    assert short.starved == short.starved_p99 == 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
-"""What happens to one that runs: other rules, bad rules, a roll-out, an absence."""
+"""What happens to one that runs: other rules, a roll-out, an absence."""
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,20 +40,6 @@ def test_other_rules_reach_the_pod_and_it_does_not_restart(one: Path, site: Site
     assert restarts(pod) == 0
 
 
-def test_bad_rules_change_nothing_and_do_not_keep_it_from_starting(one: Path, site: Site):
-    good = (one / "rules.yaml").read_text()
-    apply_rules(site, one, good.replace("threshold: 50", "threshold: high"))
-    refused = "dynsched_rules_reload_success 0.0"
-    until("the rules are refused", lambda: refused in site.ask("/metrics"))
-    until("an Event tells it", lambda: any("'high' is not" in text for text in site.warnings()))
-    site.ours("rollout", "restart", "deploy/dynsched")
-    site.rolled_out()
-    assert refused in site.ask("/metrics")
-    assert site.marked() == {site.node(1)}
-    apply_rules(site, one, good)
-    until("they are accepted", lambda: "dynsched_rules_reload_success 1.0" in site.ask("/metrics"))
-
-
 def test_a_roll_out_keeps_marks_and_is_short(one: Path, site: Site):
     gap = without_a_writer(site, lambda: site.ours("rollout", "restart", "deploy/dynsched"))
     assert gap < 60
@@ -75,17 +60,6 @@ def value(site: Site, expr: str) -> float:
     site.prometheus.wait_for(expr)
     (found,) = site.prometheus.result(expr)
     return float(found["value"][1])
-
-
-def test_a_memory_limit_that_is_too_low_ends_it_and_marks_stay(one: Path, site: Site):
-    low = ("--limits=memory=40Mi", "--requests=memory=40Mi")
-    site.ours("set", "resources", "deploy/dynsched", *low)
-    until("it is killed", lambda: "OOMKilled" in json.dumps([p["status"] for p in site.pods()]))
-    assert site.marked() == {site.node(1)}
-    site.kubectl("apply", "-k", one)
-    site.rolled_out()
-    until("it ticks again", lambda: "dynsched_ticks_total" in site.ask("/metrics"))
-    assert site.marked() == {site.node(1)}
 
 
 def test_the_janitor_takes_marks_away_when_dynsched_has_long_been_gone(one: Path, site: Site):

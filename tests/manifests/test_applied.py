@@ -1,4 +1,6 @@
-"""manifests/ on a real API server: they are taken as they are, and their rights suffice."""
+"""manifests/ on a real API server: they are taken as they are, and their rights suffice. What an
+installation does with the rights of each part is in charts/test_installed.py and e2e/.
+"""
 
 import asyncio
 import copy
@@ -29,11 +31,6 @@ from scheduling_support import (
     dynsched,
     extended,
     make_pod,
-    placed,
-    rules,
-    scheduler,
-    scheduler_config,
-    set_loads,
 )
 
 from dynsched.util.formatting import format_time
@@ -98,7 +95,8 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(
 async def test_the_order_alone_needs_no_right_to_write_nodes(
     cluster, prometheus, kubectl, tmp_path
 ) -> None:
-    token = applied(kubectl, OVERLAYS / "order-only", "dynsched")
+    kubectl.apply("-k", OVERLAYS / "order-only")
+    token = kubectl.token("dynsched", "dynsched")
     kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
     assert (await cluster.patch(f"{NODES}/none", {}, token=token)).status == 403
     await cluster.create_node(merge_patch(make_node("hot"), MARK))
@@ -196,28 +194,6 @@ async def test_each_namespace_admits_its_pods_and_none_with_more_rights(
         assert await create("dynsched", spec | {"serviceAccountName": "default"}) == 403
 
 
-@pytest.mark.thorough
-async def test_the_janitor_removes_marks_when_nobody_renews_the_lease(
-    cluster, kubectl, tmp_path
-) -> None:
-    """With the arguments of the CronJob, and a token of its service account."""
-    token = applied(kubectl, shipped("janitor"), "dynsched-janitor")
-    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-janitor", token)
-    for name in ("a", "b"):
-        await cluster.create_node(merge_patch(make_node(name), MARK))
-    await cluster.create_node(
-        merge_patch(make_node("c"), {"metadata": {"labels": {"status": "mine"}}})
-    )
-    spec = {"holderIdentity": "x", "renewTime": "2026-01-01T00:00:00.000000Z"}
-    path = "/apis/coordination.k8s.io/v1/namespaces/dynsched/leases"
-    _ = (await cluster.post(path, {"metadata": {"name": "dynsched"}, "spec": spec})).ok
-    job = templates(kustomize(shipped("janitor")))["dynsched-janitor"]["spec"]
-    arguments = job["containers"][0]["args"]
-    assert await pruned(*arguments, "--kubeconfig", kubeconfig) == ["a", "b"]
-    assert await marked(cluster) == []
-    assert len(await cluster.list_nodes("status=mine")) == 1
-
-
 async def test_the_pod_settings_give_pods_a_cpu_limit_a_priority_and_credentials(
     cluster, kubectl
 ) -> None:
@@ -255,55 +231,3 @@ async def test_a_real_scheduler_takes_the_configuration(name: str, cluster: Envt
     extender["enableHttps"] = extender.pop("enableHTTPS")
     with pytest.raises(StartError, match="enableHttps"):
         await asyncio.to_thread(servers.start_scheduler, config)
-
-
-@pytest.mark.thorough
-async def test_with_its_account_alone_the_second_scheduler_is_elected_and_schedules(
-    cluster: EnvtestCluster, prometheus, kubectl: Kubectl, tmp_path: Path
-) -> None:
-    token = applied(kubectl, OVERLAYS / SECOND, SECOND, SECOND)
-    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-second", token)
-    await set_loads(cluster, prometheus, {"hot": 95.0, "cool": 25.0})
-    profiles = {"mem-real-usage-scheduler": {"score": {"load": 1}, "method": "relative"}}
-    content, how = rules(extender={"profiles": profiles}), {"kubeconfig": kubeconfig}
-    async with dynsched(cluster, prometheus, tmp_path, content, "--dry-run", **how) as operator:
-        config = extended(SECOND, operator.address)
-        config["leaderElection"] = scheduler_config(SECOND)["leaderElection"]
-        config["clientConnection"] = {"kubeconfig": str(kubeconfig)}
-        with scheduler(cluster.servers, config):
-            lease = await until(lambda: cluster.get_lease(SECOND, SECOND), "its Lease")
-            assert lease["spec"]["holderIdentity"]
-            pod = make_pod("app", schedulerName="mem-real-usage-scheduler")
-            _ = (await cluster.post(PODS, pod)).ok
-            assert await placed(cluster, ["app"]) == {"cool": 1}
-        assert "answered 403" not in operator.log
-        assert "forbidden" not in operator.log
-    assert {write.verb for write in await cluster.writes("nodes")} == {"create"}
-    assert await cluster.get_lease("dynsched", SECOND) is None
-
-
-@pytest.mark.thorough
-async def test_with_the_rights_of_web_auth_it_lets_readers_in(
-    cluster, prometheus, kubectl, tmp_path
-) -> None:
-    own = applied(kubectl, shipped("web-auth"), "dynsched")
-    (container,) = the(kustomize(shipped("web-auth")), "Deployment")["spec"]["template"]["spec"][
-        "containers"
-    ]
-    assert {"name": "DYNSCHED_WEB_AUTH", "value": "true"} in container["env"]
-    kubeconfig = cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", own)
-    stranger = ("-n", "dynsched", "serviceaccount", "stranger")
-    kubectl("create", *stranger)
-    await cluster.create_node(make_node("a", 0))
-    try:
-        refused = kubectl.token("dynsched", "stranger")
-        prometheus.set(cpu={"a": 10})
-        flags, how = ("--web-auth", *HERE), {"kubeconfig": kubeconfig}
-        async with dynsched(cluster, prometheus, tmp_path, RULES, *flags, **how) as operator:
-            for path in ("/", "/status", "/nodes", "/nodes/a", "/metrics", "/page/data"):
-                for token, code in ((own, 200), (refused, 403)):
-                    assert (await operator.get(path, token=token))[0] == code, path
-            assert await operator.stop() == 0
-            assert "answered 403" not in operator.log
-    finally:
-        kubectl("delete", *stranger)
