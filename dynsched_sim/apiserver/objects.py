@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dynsched_sim.apiserver import api_errors, managed, resources
+from dynsched_sim.apiserver import api_errors, resources
 from dynsched_sim.apiserver.resources import Resource, named
 from dynsched_sim.apiserver.schema import normalise, validate
 from dynsched_sim.apiserver.store import Entry, Store
@@ -166,13 +166,20 @@ class Objects:
         meta = new["metadata"]
         if resource is resources.NODE_ORDERS:  # as every kind that has a definition
             meta["generation"] = meta.get("generation", 0) + 1
-        meta["managedFields"] = managed.record(
-            old, new, api_version=resource.api_version, time=_now(), **how._asdict()
-        )
+        meta["managedFields"] = _written_by(old, how, resource.api_version)
         saved = self.store.put(resource, new)
         if "deletionTimestamp" in meta and not meta.get("finalizers"):
             self.store.delete(resource, saved)
         return saved
+
+
+def _written_by(old: dict[str, Any], how: Write, api_version: str) -> list[dict[str, Any]]:
+    """``metadata.managedFields``, without the fields: who wrote, and when last."""
+    own = {"manager": how.manager, "subresource": how.subresource}
+    before = old.get("metadata", {}).get("managedFields", [])
+    others = [entry for entry in before if own != {key: entry.get(key, "") for key in own}]
+    entry = {"operation": "Update", "apiVersion": api_version, "time": _now()}
+    return [*others, entry | {key: value for key, value in own.items() if value}]
 
 
 def merge_patch(document: Any, patch: Any) -> Any:

@@ -81,17 +81,6 @@ async def test_a_stale_version_in_a_patch_is_a_conflict(cluster: Cluster) -> Non
     assert (await cluster.patch_node("a", fresh))["metadata"]["labels"] == {"x": "2"}
 
 
-async def test_who_wrote_which_label_stands_in_managed_fields(cluster: Cluster) -> None:
-    await cluster.create_node(node("a", theirs="1", ours="1"))
-    patch = {"metadata": {"labels": {"ours": "2"}}, "spec": {"taints": [SOFT]}}
-    body = await cluster.patch_node("a", patch, field_manager="dynsched")
-    owners = {entry["manager"]: entry["fieldsV1"] for entry in body["metadata"]["managedFields"]}
-    assert "f:theirs" in owners["creator"]["f:metadata"]["f:labels"]
-    assert "f:ours" not in owners["creator"]["f:metadata"]["f:labels"]
-    assert "f:ours" in owners["dynsched"]["f:metadata"]["f:labels"]
-    assert "f:taints" in owners["dynsched"]["f:spec"]
-
-
 NO_RESOURCE = "the server could not find the requested resource"
 NOT_A_NODE = 'Node in version "v1" cannot be handled as a Node: '
 LEASE = f"{LEASES}/l"
