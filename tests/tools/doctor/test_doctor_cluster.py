@@ -76,7 +76,7 @@ async def asked_of(cluster: Any, rule_set: RuleSet) -> Report:
 
 
 async def found_in(folder: Any, objects: Mapping[str, Any], rule_set: RuleSet) -> list[Finding]:
-    async with CannedCluster(folder, objects) as cluster:
+    async with CannedCluster(folder, {NAMESPACES: [], **objects}) as cluster:
         report = await asked_of(cluster, rule_set)
     assert report.not_checked == []
     return report.findings
