@@ -110,14 +110,6 @@ class Cluster(ABC):
     async def compact(self) -> None:
         """Make older resourceVersions expire."""
 
-    @abstractmethod
-    async def back_up(self) -> Any:
-        """What is stored now, for `restore`."""
-
-    @abstractmethod
-    async def restore(self, backup: Any) -> None:
-        """Stop the API server, put the older data back, and start it again."""
-
     async def request(
         self,
         method: str,
@@ -282,12 +274,6 @@ class SimCluster(Cluster):
     async def compact(self) -> None:
         self.server.store.compact()
 
-    async def back_up(self) -> Any:
-        return self.server.store.back_up()
-
-    async def restore(self, backup: Any) -> None:
-        await self.server.restore(backup)
-
 
 class EnvtestCluster(Cluster):
     """The real form: a session's servers, emptied before each test."""
@@ -349,18 +335,6 @@ class EnvtestCluster(Cluster):
 
     async def compact(self) -> None:
         await asyncio.to_thread(self.servers.compact)
-
-    async def back_up(self) -> Any:
-        loop, servers = asyncio.get_running_loop(), self.servers
-        backup = await loop.run_in_executor(servers.keeper, servers.back_up)
-        async with asyncio.timeout(90):
-            while (await self.get(NODES, limit=1)).status != 200:  # it finds etcd again
-                await asyncio.sleep(0.05)
-        return backup
-
-    async def restore(self, backup: Any) -> None:
-        loop, servers = asyncio.get_running_loop(), self.servers
-        await loop.run_in_executor(servers.keeper, servers.restore, backup)
 
 
 def _audited(entry: dict[str, Any]) -> Write:

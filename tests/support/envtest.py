@@ -8,7 +8,6 @@ import ctypes
 import json
 import os
 import secrets
-import shutil
 import signal
 import ssl
 import subprocess
@@ -57,12 +56,10 @@ class Envtest:
         self._running: list[subprocess.Popen[bytes]] = []
         self.url = ""
         self._etcd = ""
-        self._data = folder
-        self._commands: dict[str, tuple[str, ...]] = {}
-        self._backups = 0
+        self._apiserver: tuple[str, ...] = ()
         self.keeper = ThreadPoolExecutor(1, "envtest")
-        """The thread for `back_up` and `restore`. A process that a thread started ends with it,
-        and those of a test's event loop end with the test."""
+        """The thread for `restart` and for schedulers. A process that a thread started ends with
+        it, and those of a test's event loop end with the test."""
 
     @property
     def audit_log(self) -> Path:
@@ -91,10 +88,10 @@ class Envtest:
         client, peer = free_port(), free_port()
         self._etcd = f"http://127.0.0.1:{client}"
         peers = f"http://127.0.0.1:{peer}"
-        self._data = self.folder / f"etcd-{client}"
-        self._run_etcd(
+        process = self._spawn(
+            "etcd",
             "--name=default",
-            f"--data-dir={self._data}",
+            f"--data-dir={self.folder / f'etcd-{client}'}",
             f"--listen-client-urls={self._etcd}",
             f"--advertise-client-urls={self._etcd}",
             f"--listen-peer-urls={peers}",
@@ -102,10 +99,6 @@ class Envtest:
             f"--initial-cluster=default={peers}",
             "--unsafe-no-fsync",
         )
-
-    def _run_etcd(self, *flags: str) -> None:
-        self._commands["etcd"] = flags
-        process = self._spawn("etcd", *flags)
         self._await(process, lambda: answers(f"{self._etcd}/health"))
 
     def _start_apiserver(self) -> None:
@@ -134,7 +127,7 @@ class Envtest:
         )
 
     def _run_apiserver(self, *flags: str) -> None:
-        self._commands["kube-apiserver"] = flags
+        self._apiserver = flags
         process = self._spawn("kube-apiserver", *flags)
         self._await(process, self._ready)
 
@@ -180,28 +173,10 @@ class Envtest:
         revision = status["header"]["revision"]
         _post(f"{self._etcd}/v3/kv/compaction", {"revision": revision, "physical": True})
 
-    def back_up(self) -> Path:
-        """A copy of what etcd holds now. etcd stops for it; the API server finds it again."""
-        self._backups += 1
-        backup = self.folder / f"backup-{self._backups}"
-        self._stop(self._process("etcd"))
-        shutil.copytree(self._data, backup)
-        self._run_etcd(*self._commands["etcd"])
-        return backup
-
     def restart(self, number: int) -> None:
         """Stop the API server by this signal, and start it again."""
         self._stop(self._process("kube-apiserver"), number)
-        self._run_apiserver(*self._commands["kube-apiserver"])
-
-    def restore(self, backup: Path) -> None:
-        """Stop the API server and etcd, put the copy in etcd's place, and start both again."""
-        self._stop(self._process("kube-apiserver"))
-        self._stop(self._process("etcd"))
-        shutil.rmtree(self._data)
-        shutil.copytree(backup, self._data)
-        self._run_etcd(*self._commands["etcd"])
-        self._run_apiserver(*self._commands["kube-apiserver"])
+        self._run_apiserver(*self._apiserver)
 
     def _process(self, program: str) -> subprocess.Popen[bytes]:
         return next(p for p in self._running if Path(str(p.args[0])).name == program)  # type: ignore[index]
