@@ -59,29 +59,13 @@ async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) 
     assert values == {"a": 10.0, "b": 20.0, "c": None, "d": None}
 
 
-async def test_a_plan_tells_what_it_cannot_see(call, prometheus) -> None:
-    prometheus.set(cpu={"a": 95.0, "b": 20.0, "gone": 99.0}, mem={"a": 10.0, "b": 90.0})
-    code, output, errors = await call("plan")
-    assert (code, errors) == (0, "")
-    assert "a     yes     0s     cpu 95 firing (> 80), mem 10" in output
-    assert "b     -       -      cpu 20, mem 90 pending (> 80)" in output
-    assert "mark    a" in output
-    assert "Rule cpu: no node for 1 sample (gone)" in output
-
-
-async def test_one_pass_watches_no_pods_and_says_so(call, prometheus, tmp_path) -> None:
-    rule = {**CPU, "resource": "cpu", "by": "expected", "lag": "1m"}
-    file = write_rules(tmp_path, {"rules": [rule]})
-    prometheus.set(cpu={"a": 10.0})
-    assert "one pass watches no pods" in (await call("plan", "-r", str(file)))[1]
-
-
 async def test_a_dry_run_writes_nothing(call, cluster, prometheus) -> None:
     await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     cluster.server.requests.clear()
-    for words in (("plan",), ("prune", "--dry-run")):
-        assert (await call(*words))[0] == 0
+    for command, said in ((("plan",), "mark a"), (("prune", "--dry-run"), "release b")):
+        code, output, errors = await call(*command)
+        assert (code, errors, said in " ".join(output.split())) == (0, "", True)
     assert await cluster.writes() == []
 
 
@@ -96,10 +80,10 @@ async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each
     assert "connection refused" in errors
 
 
-def lease(age: float, **spec: Any) -> dict[str, Any]:
+def lease(age: float) -> dict[str, Any]:
     """One that another instance renewed so many seconds ago."""
     held = held_by("pod-1", None, LeaseTimes(), time.time() - age)
-    return {"metadata": {"name": "dynsched"}, "spec": held | spec}
+    return {"metadata": {"name": "dynsched"}, "spec": held}
 
 
 async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
@@ -125,23 +109,12 @@ async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
 
 
 async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> None:
-    await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     _ = (await cluster.post(LEASES, lease(42))).ok
     code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
     assert (code, output.strip()) == (0, "[]")
     assert "the Lease was renewed" in errors
-    cluster.server.forbidden = {("get", "leases")}
-    code, output, errors = await call("prune", "--if-lease-older-than", "10m", "-o", "json")
-    assert (code, output) == (1, "")
-    assert "may not get leases: " in errors
-    cluster.server.forbidden = set()
     _ = (await cluster.patch(f"{LEASES}/dynsched", {"spec": lease(0)["spec"]})).ok
     code, output, errors = await call("prune")
     assert (code, output, len(errors.splitlines())) == (1, "", 1)
     assert errors.startswith("Error: pod-1 ")
-    fault = cluster.server.faults.answer(500, resource="leases")
-    assert (await call("prune", "--if-lease-older-than", "10m"))[0] == 1
-    assert await patched(cluster) == ["b"]  # by the test
-    fault.remove()
     assert (await call("prune", "--force"))[0] == 0
-    assert await patched(cluster) == ["b", "b"]
