@@ -1,12 +1,12 @@
 """Marks that are found, broken, changed by hand or contested by others: each has one outcome, which
-`/nodes` shows and which an Event tells once. And a Prometheus that is away. See docs/operate.md.
+`/nodes` shows and which an Event tells once. See docs/operate.md.
 """
 
 import json
 
 import pytest
 from bench import Bench
-from builders import rule, rule_set, unlimited
+from builders import rule, unlimited
 
 from dynsched.core.samples import Quality
 
@@ -105,34 +105,3 @@ async def test_a_label_changed_by_hand_is_theirs_from_then_on(bench) -> None:
     await bench.tick()
     assert on_node(bench) == WHOLE
     assert bench.node("a").conflict is None
-
-
-async def test_prometheus_is_away_for_hours() -> None:
-    guard = {"max_marked": "50%", "max_releases": "25%"}
-    bench = Bench(*"abcdefgh", rules=rule_set(rule("load", for_="1m"), guard=guard))
-    bench.leadership.steps_down = False  # nobody else takes the Lease
-    await bench.tick(load=dict.fromkeys("abcd", 91.0) | dict.fromkeys("efgh", 12.0))
-    await bench.tick(60.0)
-    assert bench.marked == "a b c d"
-    for _ in range(4):
-        await bench.tick(60.0, load="connection refused")
-        assert bench.marked == "a b c d"
-    assert "no rule could be queried" in bench.status()["error"]
-    assert bench.metric('dynsched_rule_readings{quality="failed",rule="load"}') == 8
-    assert bench.metric('dynsched_rule_query_failures_total{rule="load"}') == 4
-
-    await bench.tick(2 * 60.0)  # stale_after is over: they go, but not as one herd
-    assert bench.node("d").withheld == "release delayed: guard.max_releases is 25%"
-    left = [bench.marked]
-    while left[-1]:
-        await bench.tick()
-        left.append(bench.marked)
-    assert left == ["b c d", "c d", "d", ""]
-
-    await bench.tick(3 * 3600.0)
-    await bench.tick(load=dict.fromkeys("abcdefgh", 91.0))
-    assert bench.status()["error"] is None
-    assert bench.marked == ""  # `for` counts from when something is known again
-    await bench.tick(60.0)
-    assert bench.marked == "a b c d"
-    assert bench.metric("dynsched_capped_pools") == 1
