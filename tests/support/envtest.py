@@ -24,7 +24,6 @@ from dynsched_sim.apiserver.api_server import write_kubeconfig
 
 AUDITED = ("nodes", "nodes/status", "pods", "pods/binding", "events", "configmaps")
 AUDITED_VERBS = ("create", "update", "patch", "delete", "deletecollection")
-_ATTEMPTS = 3  # another process may take a free port before we do
 _PDEATHSIG = 1
 
 
@@ -73,16 +72,12 @@ class Envtest:
         return ssl.create_default_context(cafile=str(self.ca_file))
 
     def start(self) -> None:
-        for attempt in range(_ATTEMPTS):
-            try:
-                self._start_etcd()
-                self._start_apiserver()
-            except StartError:
-                self.stop()
-                if attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
+        try:
+            self._start_etcd()
+            self._start_apiserver()
+        except StartError:
+            self.stop()
+            raise
 
     def _start_etcd(self) -> None:
         client, peer = free_port(), free_port()

@@ -11,7 +11,6 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -123,26 +122,24 @@ class Process:
         """What the program has said so far, from its last start."""
         return (self.folder / f"{self.name}.log").read_text(errors="replace")
 
-    def start(self, attempts: int = 3) -> Self:
-        """Start and wait until it is ready; on another port when someone else took this one."""
+    def start(self) -> Self:
+        """Start and wait until it is ready."""
         program = programs.need(self.name, self.package)
         self.folder.mkdir(parents=True, exist_ok=True)
-        for _ in range(attempts):
-            address = self.free_address()
-            with (self.folder / f"{self.name}.log").open("wb") as log:
-                self._process = subprocess.Popen(
-                    [program, *self.command(address)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    cwd=self.folder,
-                )
-            where = f"http://{address}{self._ready_path}"
-            if becomes_ready(self._process, partial(answers, where)):
-                self.url = f"http://{address}"
-                return self
+        address = self.free_address()
+        with (self.folder / f"{self.name}.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [program, *self.command(address)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+            )
+        if not becomes_ready(self._process, lambda: answers(f"http://{address}{self._ready_path}")):
             self.stop()
-        raise RuntimeError(f"{self.name} does not become ready:\n{self.log[-4000:]}")
+            raise RuntimeError(f"{self.name} does not become ready:\n{self.log[-4000:]}")
+        self.url = f"http://{address}"
+        return self
 
     def stop(self) -> None:
         """End it. May be called again."""
@@ -189,8 +186,8 @@ class RealPrometheus(Process):
         self._prefix = prefix
         self._options = options
 
-    def start(self, attempts: int = 3) -> Self:
-        super().start(attempts)
+    def start(self) -> Self:
+        super().start()
         self.url += self._prefix
         return self
 
