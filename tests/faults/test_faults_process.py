@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,26 +32,14 @@ from replica_support import (
 pytestmark = pytest.mark.slow
 
 
-class Run:
-    """How the operator is started on the simulated cluster; ``run()`` starts one more."""
-
-    def __init__(self, sim: SimCluster, prometheus: FakePrometheus, folder: Path) -> None:
-        self.sim = sim
-        self.rules = folder / "rules.yaml"
-        self._start = partial(replica, sim, prometheus, folder, "--interval", "0.1")
-
-    def __call__(
-        self, content: dict[str, Any] | None = None, *more: str, stderr: int | None = None
-    ) -> Operator:
-        return self._start(*more, content=content, stderr=stderr)
-
-    async def until_marked(self, names: str) -> None:
-        await until(lambda: is_marked(self.sim, *names.split()), f"marked: {names or 'none'}")
-
-
 @pytest.fixture
-async def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Run:
-    return Run(sim, prometheus, tmp_path)
+def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Callable[..., Operator]:
+    """Start the operator on the simulated cluster, once or more, as `replica`."""
+    return partial(replica, sim, prometheus, tmp_path, "--interval", "0.1")
+
+
+async def until_marked(sim: SimCluster, names: str) -> None:
+    await until(lambda: is_marked(sim, *names.split()), f"marked: {names}")
 
 
 async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run) -> None:
@@ -58,13 +47,13 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
     await sim.create_nodes(*names)
     prometheus.set(load={"n00": HOT})
     await sim.server.down()
-    async with run(rules()) as operator:
+    async with run() as operator:
         await operator.until(lambda code: code == 200, "/healthz")
         assert await operator.get("/readyz") == (503, "the nodes are not listed yet")
         assert (await operator.get("/status"))[0] == 503
         await sim.server.up()
         await operator.until_ready()
-        await run.until_marked("n00")
+        await until_marked(sim, "n00")
 
         await sim.server.down()
         away = await until_status(operator, lambda found: not found["ok"])
@@ -75,7 +64,7 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
         await some_ticks(operator, 5)
         sim.server.requests.clear()
         await sim.server.up()
-        await run.until_marked(" ".join(names))
+        await until_marked(sim, " ".join(names))
         await until_status(operator, lambda found: found["ok"])
 
         taken = [w.name for w in sim.server.requests.writes("nodes") if w.status == 200]
@@ -88,13 +77,13 @@ async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) 
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     pod = ("--pod-uid", "0e5f")
-    async with run(rules(), *pod) as operator:
-        await run.until_marked("a")
+    async with run(*pod) as operator:
+        await until_marked(sim, "a")
         os.kill(operator.process.pid, signal.SIGKILL)
         await operator.process.wait()
     prometheus.set(load={"a": HOT, "b": HOT})
-    async with run(None, *pod) as operator:
-        await run.until_marked("a b")
+    async with run(*pod, content=None) as operator:
+        await until_marked(sim, "a b")
         leader = (await status(operator))["leader"]
         assert leader.endswith("_0e5f")
     lease = await sim.get_lease("dynsched")
@@ -110,25 +99,25 @@ REFUSED = [
 ]
 
 
-async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
+async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run, tmp_path) -> None:
     """New rules are taken up. While a file is refused the old ones stay in force."""
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     prometheus.failing["load("] = 400
-    other = run.rules.with_name("other")
+    file, other = tmp_path / "rules.yaml", tmp_path / "other"
 
     def put(content: Any) -> None:
         """At once: a tick in between finds the old file or the new one."""
         if content is None:
-            return run.rules.unlink()
+            return file.unlink()
         if content is os.mkfifo:
             os.mkfifo(other)
         else:
             other.write_text(content)
-        return other.replace(run.rules)
+        return other.replace(file)
 
-    async with run(rules()) as operator:
-        await run.until_marked("a")
+    async with run() as operator:
+        await until_marked(sim, "a")
         for number, (content, said) in enumerate(REFUSED, 1):
             put(content)
             refused = 'dynsched_rules_reloads_total{result="refused"}'
@@ -138,10 +127,10 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run) -> None:
         assert await metric(operator, "dynsched_rules_reload_success") == 0
         assert operator.log.count("the rules are refused") == len(REFUSED)
         prometheus.set(load={"a": COOL, "b": HOT})
-        await run.until_marked("b")  # by the old rules
+        await until_marked(sim, "b")  # by the old rules
 
         put(yaml.safe_dump(rules(threshold=10)))
-        await run.until_marked("a b")
+        await until_marked(sim, "a b")
 
         # It is published after the writes.
         await reached(partial(metric, operator, "dynsched_rules_reload_success"), 1)
@@ -164,11 +153,11 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
     names = [f"n{index:02}" for index in range(40)]
     await sim.create_nodes(*names)
     prometheus.set(load=dict.fromkeys(names, COOL))
-    async with run(rules()) as operator:
+    async with run() as operator:
         await operator.until_ready()
         sim.server.faults.delay(3600, resource="events")
         prometheus.set(load=dict.fromkeys(names, COOL) | {"n00": HOT})
-        await run.until_marked("n00")
+        await until_marked(sim, "n00")
         sim.server.faults.delay(3600)
         prometheus.set(load=dict.fromkeys(names, HOT))
 
@@ -198,12 +187,12 @@ async def test_a_reader_of_standard_error_that_stopped_holds_up_no_tick(
 
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
-    async with run(rules(), "--log-level", "debug", stderr=writing) as operator:
+    async with run("--log-level", "debug", stderr=writing) as operator:
         os.close(writing)
-        await run.until_marked("a")
+        await until_marked(sim, "a")
         await some_ticks(operator, 5)
         prometheus.set(load={"a": COOL, "b": HOT})
-        await run.until_marked("b")
+        await until_marked(sim, "b")
         reader = asyncio.create_task(asyncio.to_thread(read_on))
         assert await operator.stop() == 0
         await reader
@@ -222,12 +211,11 @@ async def test_no_secret_gets_into_the_log(prometheus, tmp_path) -> None:
     async with SimCluster(tmp_path, token=SECRETS["kubernetes"]) as sim:
         await sim.create_nodes("a", "b")
         prometheus.set(load={"a": HOT})
-        run = Run(sim, prometheus, tmp_path)
         header = f"X-Scope-OrgID: {SECRETS['header']}"
         login = ("--prom-username", "reader", "--prom-password", SECRETS["password"])
         flags = (*login, "--prom-header", header, "--log-level", "debug")
-        async with run(rules(), *flags) as operator:
-            await run.until_marked("a")
+        async with replica(sim, prometheus, tmp_path, *flags) as operator:
+            await until_marked(sim, "a")
             sent = str(prometheus.headers)
             pair = base64.b64encode(b"reader:basic-password-hush").decode()
             assert SECRETS["header"] in sent
@@ -242,7 +230,7 @@ async def test_no_secret_gets_into_the_log(prometheus, tmp_path) -> None:
             prometheus.set(load={"a": HOT, "b": HOT})
             sim.server.faults.answer(500, verb="patch", times=4)
             sim.server.faults.reset(verb="patch", times=1)
-            await run.until_marked("a b")
+            await until_marked(sim, "a b")
             sim.server.token = "another"
             await until_status(operator, lambda found: "credentials" in str(found["error"]))
             seen = (await operator.get("/rules"))[1] + str(await status(operator))
@@ -254,7 +242,7 @@ async def test_no_secret_gets_into_the_log(prometheus, tmp_path) -> None:
 
 async def test_a_watch_that_is_forbidden_ends_the_process(sim, run) -> None:
     sim.server.forbidden = {("list", "nodes")}
-    async with run(rules(), "--log-format", "json") as operator, asyncio.timeout(90):
+    async with run("--log-format", "json") as operator, asyncio.timeout(90):
         assert await operator.process.wait() == 1
     last = json.loads(operator.log.splitlines()[-1])
     assert (last["level"], "may not list nodes" in last["message"]) == ("CRITICAL", True)

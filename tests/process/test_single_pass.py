@@ -62,9 +62,21 @@ async def test_a_dry_run_writes_nothing(call, cluster, prometheus) -> None:
     await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     cluster.server.requests.clear()
-    for words in (("plan",), ("prune", "--dry-run")):
-        assert (await call(*words))[0] == 0
+    for command, said in ((("plan",), "mark a"), (("prune", "--dry-run"), "release b")):
+        code, output, errors = await call(*command)
+        assert (code, errors, said in " ".join(output.split())) == (0, "", True)
     assert await cluster.writes() == []
+
+
+async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each_rule(
+    call, prometheus
+) -> None:
+    """It was three lines a rule."""
+    await prometheus.down()
+    code, output, errors = await call("plan")
+    assert (code, output, len(errors.splitlines())) == (1, "", 1)
+    assert errors.startswith("Error: ")
+    assert "connection refused" in errors
 
 
 async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(

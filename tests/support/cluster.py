@@ -156,11 +156,9 @@ class Cluster(ABC):
         return await self.request("DELETE", path, body, **params)
 
     @asynccontextmanager
-    async def watch(
-        self, path: str, *, headers: Mapping[str, str] | None = None, **params: str | int
-    ) -> AsyncIterator[Watch]:
+    async def watch(self, path: str, **params: str | int) -> AsyncIterator[Watch]:
         """Open a watch; the context ends it."""
-        sent, query = self._authorized(headers), {"watch": "1", **params}
+        sent, query = self._authorized({}), {"watch": "1", **params}
         endless = aiohttp.ClientTimeout(total=None)
         async with self.session.get(path, headers=sent, params=query, timeout=endless) as response:
             assert response.status == 200, await response.text()

@@ -86,25 +86,19 @@ def sends(*pieces: bytes) -> Reply:
 class MisbehavingServer(ThreadingTCPServer):
     """Answers each request by ``replies[query]``, a Reply or the bytes to send; else by GOOD.
 
-    ``greet``, where given, gets each new connection before anything is read from it.
     ``stopped`` is set at the end, for replies that wait.
     """
 
     daemon_threads = True
     request_queue_size = 100
 
-    def __init__(
-        self,
-        *,
-        tls: ssl.SSLContext | None = None,
-        greet: Callable[[socket.socket], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Request)
         self.replies: dict[str, Reply | bytes] = {}
         self.default: Reply | bytes = http(GOOD)
         self.seen: list[Seen] = []
         self.stopped = threading.Event()
-        self.tls, self.greet = tls, greet
+        self.tls = tls
         self.port: int = self.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
 
@@ -129,7 +123,6 @@ class _Request(BaseHTTPRequestHandler):
     server: MisbehavingServer
 
     def setup(self) -> None:
-        self.server.greet(self.request)
         if self.server.tls is not None:
             self.request = self.server.tls.wrap_socket(self.request, server_side=True)
         super().setup()
