@@ -83,13 +83,8 @@ class ListSelector(NamedTuple):
     namespace: str
 
     @property
-    def selective(self) -> bool:
-        """Whether a label or field selector was given (a namespace alone is none)."""
-        return bool(self.labels.requirements or self.fields)
-
-    @property
     def everything(self) -> bool:
-        return not (self.selective or self.namespace)
+        return not (self.labels.requirements or self.fields or self.namespace)
 
     def __call__(self, entry: Entry) -> bool:
         return (

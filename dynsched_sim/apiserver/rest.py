@@ -137,11 +137,8 @@ def _page(
     metadata: dict[str, Any] = {"resourceVersion": str(version)}
     selected = entries if selector.everything else [e for e in entries if selector(e)]
     if limit and len(selected) > limit:
-        page = selected[:limit]
-        metadata["continue"] = f"{version}:{page[-1].key}"
-        if not selector.selective:  # the real server does not count through a selector
-            metadata["remainingItemCount"] = len(selected) - limit
-        return page, metadata
+        selected = selected[:limit]
+        metadata["continue"] = f"{version}:{selected[-1].key}"
     return selected, metadata
 
 
