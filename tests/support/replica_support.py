@@ -10,12 +10,9 @@ from cluster import Cluster
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 
-from dynsched.kube.election import LeaseTimes
-
 OPEN: Mapping[str, Any] = {"max_marked": "100%", "max_releases": "100%"}
 """A guard that never binds."""
 HOT, COOL = 91.0, 12.0
-TIMES = LeaseTimes()
 
 
 def rules(**rule: Any) -> dict[str, Any]:
