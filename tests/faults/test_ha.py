@@ -11,15 +11,7 @@ import pytest
 from cluster import Cluster, SimCluster, Write
 from fake_prometheus import FakePrometheus
 from operator_support import Operator, until
-from replica_support import (
-    is_marked,
-    leads,
-    metric,
-    replica,
-    some_ticks,
-    status,
-    until_status,
-)
+from replica_support import is_marked, leads, metric, replica, some_ticks, status, until_status
 
 pytestmark = pytest.mark.slow
 

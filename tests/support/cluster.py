@@ -77,24 +77,17 @@ class Cluster(ABC):
     url: str
     token: str | None
     kubeconfig: Path
-
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+    session: aiohttp.ClientSession
+    """Once the cluster is entered."""
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(ssl=self.ssl() or True)
         agent = {"User-Agent": "tests/1"}
-        self._session = aiohttp.ClientSession(self.url, connector=connector, headers=agent)
+        self.session = aiohttp.ClientSession(self.url, connector=connector, headers=agent)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        assert self._session is not None, "the cluster is not entered"
-        return self._session
+        await self.session.close()
 
     def ssl(self) -> ssl.SSLContext | None:
         return None
@@ -231,7 +224,6 @@ class SimCluster(Cluster):
     form = "sim"
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        super().__init__()
         self._ca = ""
         if "token" in options:  # no client sends one by plain HTTP
             authority = Authority(folder, "sim")
@@ -276,7 +268,6 @@ class EnvtestCluster(Cluster):
     form = "envtest"
 
     def __init__(self, servers: Envtest, folder: Path) -> None:
-        super().__init__()
         self.servers = servers
         self.url = servers.url
         self.token = servers.token

@@ -30,7 +30,6 @@ class FakePrometheus:
         self._runner = web.ServerRunner(
             web.Server(self._answer, access_log=None), shutdown_timeout=0.1
         )
-        self._site: web.TCPSite | None = None
 
     @property
     def url(self) -> str:
@@ -51,7 +50,6 @@ class FakePrometheus:
 
     async def down(self) -> None:
         """Refuse connections, until ``up``."""
-        assert self._site is not None
         await self._site.stop()
 
     def set(self, since: float = 0.0, /, **values: Values) -> None:

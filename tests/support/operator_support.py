@@ -23,6 +23,8 @@ class Operator:
     ``stderr``: another place for standard error than the log.
     """
 
+    process: asyncio.subprocess.Process
+
     def __init__(
         self,
         folder: Path,
@@ -35,12 +37,11 @@ class Operator:
         self._command = [sys.executable, *program, *arguments, flag, self.address]
         self._log = folder / f"dynsched-{time.monotonic_ns()}.log"
         self._stderr = stderr
-        self._process: asyncio.subprocess.Process | None = None
 
     async def __aenter__(self) -> Self:
         quiet = {name: text for name, text in os.environ.items() if "DYNSCHED" not in name}
         with self._log.open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
+            self.process = await asyncio.create_subprocess_exec(
                 *self._command, stdout=log, stderr=self._stderr or log, env=quiet
             )
         return self
@@ -49,11 +50,6 @@ class Operator:
         if self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
-
-    @property
-    def process(self) -> asyncio.subprocess.Process:
-        assert self._process is not None
-        return self._process
 
     @property
     def log(self) -> str:
