@@ -73,7 +73,7 @@ class Clients(contextlib.AsyncExitStack):
         )
 
     def metrics_server(self, nodes: Callable[[], Mapping[str, Node]]) -> MetricsServerSource:
-        api = self.open(partial(KubeApi, in_flight=1))
+        api = self.open(partial(KubeApi, in_flight=2))  # a rule for CPU, and one for memory
         return MetricsServerSource(partial(list_node_metrics, api), nodes)
 
 

@@ -264,9 +264,9 @@ class Evaluator:
     def _note_successes(self, answers: Mapping[str, QueryResult]) -> None:
         now, last = self._time.now(), self._last_success
         self._last_success = {
-            name: now if found.error is None else last[name]
+            name: now if found.is_new and found.error is None else last[name]
             for name, found in answers.items()
-            if found.error is None or name in last
+            if (found.is_new and found.error is None) or name in last
         }
 
     def _step_down_if_unanswered(self, *, sees: bool) -> None:

@@ -70,7 +70,6 @@ async def _serve(settings: Settings) -> None:
             synced=lambda: cluster.synced,
             node_series=settings.node_metrics,
             leader=lambda: leadership.leader,
-            bound=pods.bound,
             graphs=settings.prometheus.external_url,
             cluster=settings.cluster_name,
             rules_error=lambda: rules_file.error if rules_file.rule_set is None else None,

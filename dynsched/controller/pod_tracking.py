@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dynsched.core.load.expected import NO_PODS, KnownPods
 from dynsched.core.load.lag import longest_lag
-from dynsched.core.load.recent import (
-    WINDOW,
-    BoundOnNode,
-    RecentPods,
-    just_bound,
-    newly_bound,
-)
+from dynsched.core.load.recent import WINDOW, RecentPods, newly_bound
 from dynsched.kube.cluster import NodeCluster
 from dynsched.kube.transport import KubeApi
 from dynsched.rules.file import FixedRules, RulesFile
@@ -84,12 +78,6 @@ class PodTracking:
         if not self.rules_file.in_force.has_extender:  # which reads them too, and forgets them
             self.recent.forget_changes(self._placed)
         return None if self._tracked is None else newly_bound(changes)
-
-    def bound(self, node: str) -> BoundOnNode | None:
-        """The pods that were just bound to a node; None where pods are not watched."""
-        if self._tracked is None:
-            return None
-        return just_bound(self.recent.pods(time.monotonic()), node)
 
     def known(self, ago: float = 0.0) -> KnownPods:
         """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from dynsched.core.samples import QueryResult
@@ -15,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 0.8
 """Share of the interval for which a tick waits for answers."""
-_NOT_YET: Final = QueryResult(error="the query has not been answered yet")
+_NOT_YET: Final = QueryResult(error="the query has not been answered yet", is_new=False)
 
 
 class Source(Protocol):
@@ -46,7 +47,9 @@ class Queries:
         self._forget_all_but(rules)
         self._collect()
         await self._begin(rules, patience)
-        return {rule.name: self._last.get(rule, _NOT_YET) for rule in rules}
+        answers = {rule.name: self._last.get(rule, _NOT_YET) for rule in rules}
+        self._last = {rule: replace(found, is_new=False) for rule, found in self._last.items()}
+        return answers
 
     async def refused(self, rules: Iterable[Rule], patience: float | None) -> dict[str, str]:
         """Rules whose query the server says is wrong, and its words, by name. Only those that have

@@ -32,7 +32,7 @@ def why_unsuccessful(
     rule's health only), or some of the ``planned`` writes failed. None when it did.
     """
     if not is_answered(rule_set, results):
-        return f"no rule could be queried: {results[rule_set.queried_rules[0].name].error}"
+        return f"no rule could be queried: {results[rule_set.marking_rules[0].name].error}"
     if failures:
         return f"{len(failures)} of {planned} nodes could not be written: {failures[0]}"
     return None
@@ -40,7 +40,7 @@ def why_unsuccessful(
 
 def is_answered(rule_set: RuleSet, results: Mapping[str, QueryResult]) -> bool:
     """Whether a rule that may mark nodes was answered."""
-    return any(results[rule.name].error is None for rule in rule_set.queried_rules)
+    return any(results[rule.name].error is None for rule in rule_set.marking_rules)
 
 
 def why_unhealthy(tick: Tick | None, age: float, interval: float) -> str | None:
@@ -61,8 +61,8 @@ def overdue_after(interval: float) -> float:
 
 
 def _queried(tick: Tick) -> list[RuleHealth]:
-    """Of `RuleSet.queried_rules`."""
-    names = {rule.name for rule in tick.rule_set.queried_rules}
+    """Of `RuleSet.marking_rules`."""
+    names = {rule.name for rule in tick.rule_set.marking_rules}
     return [health for health in tick.rules if health.rule.name in names]
 
 
@@ -173,6 +173,7 @@ def _rule_health(
         error=result.error,
         warnings=result.warnings,
         duration=result.duration,
+        is_new=result.is_new,
         last_success=last_success.get(rule.name),
         samples=len(result.samples),
         unmatched=len(matched.unmatched) if matched else 0,

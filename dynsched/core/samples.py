@@ -72,6 +72,8 @@ class QueryResult:
     duration: float = 0.0
     refused: bool = False
     """Whether the query itself is wrong: the server says so, or its result belongs to no node."""
+    is_new: bool = True
+    """False for an answer that counts again, because the next one is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)

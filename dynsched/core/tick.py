@@ -24,6 +24,8 @@ class RuleHealth:
     error: str | None
     warnings: tuple[str, ...]
     duration: float
+    is_new: bool
+    """As in `QueryResult`."""
     last_success: float | None
     """In Unix seconds; None if the query never succeeded."""
     samples: int

@@ -137,12 +137,13 @@ class NodeEvents:
         else:
             self._lost.forget("events")
             self._posted[key] = posted
+            self._posted.move_to_end(key)
             while len(self._posted) > QUEUE:
                 self._posted.popitem(last=False)
 
     async def _sent(self, key: _Key, new: _EventSeries) -> _EventSeries:
         """The Event that is there already, moved on; else a new one."""
-        old = self._posted.pop(key, None)
+        old = self._posted.get(key)
         if old is not None and new.first - old.last <= WINDOW:
             posted = old.moved_on(new)
             if await self.client.patch_event(key.namespace, posted.name, posted.changing()):

@@ -157,7 +157,7 @@ class Elector:
         """Begin no more writes, release the Lease when those under way have ended, and take it
         again only when nobody has for its duration.
         """
-        logger.warning("no rule can be queried: the Lease is given up for another replica")
+        logger.warning("no rule can be evaluated: the Lease is given up for another replica")
         self._stepped_down_until = self.clock() + self.times.duration
 
     @property
@@ -221,7 +221,9 @@ class Elector:
             if self.leader != self.identity:  # waiting should not look like hanging
                 logger.info(
                     "%s holds the Lease %s: nothing is written until it is free (we are %s)",
-                    *(self.leader, self._named, self.identity),
+                    self.leader,
+                    self._named,
+                    self.identity,
                 )
 
     async def _take_or_renew(self) -> None:

@@ -193,7 +193,7 @@ class RuleSet(RulesModel):
         return {rule.name: rule for rule in self.rules}
 
     @cached_property
-    def queried_rules(self) -> tuple[Rule, ...]:
+    def marking_rules(self) -> tuple[Rule, ...]:
         """Those that may mark nodes (if all are shadow rules, those): where none of them has a
         value, nothing is known.
         """

@@ -145,7 +145,7 @@ async def _page_node(request: web.Request) -> web.Response:
     if found is None:
         return _no_node(name)
     changes = ticks.changes.of_node(name, MAX_CHANGES)
-    return as_json({**found, "bound": ticks.bound(name), "changes": changes}, hook=coded)
+    return as_json({**found, "changes": changes}, hook=coded)
 
 
 ENDPOINTS: Final[Mapping[str, Handler]] = {

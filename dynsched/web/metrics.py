@@ -102,9 +102,12 @@ class Metrics:
         self._patch_failures.inc(sum(not failure.again for failure in tick.writes.failures))
         self._reloads.labels("success").inc(tick.rules_status.reloaded)
         self._reloads.labels("refused").inc(tick.rules_status.refused)
-        for health in tick.rules if tick.queried else ():
-            self._query_duration.labels(health.rule.name).observe(health.duration)
-            self._query_failures.labels(health.rule.name).inc(0 if health.ok else 1)
+        for health in tick.rules:
+            durations = self._query_duration.labels(health.rule.name)
+            failures = self._query_failures.labels(health.rule.name)
+            if tick.queried and health.is_new:
+                durations.observe(health.duration)
+                failures.inc(not health.ok)
         rules = frozenset(health.rule.name for health in tick.rules)
         for gone in self._rules - rules:
             self._query_duration.remove(gone)

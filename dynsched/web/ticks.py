@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from dynsched.core.health import overdue_after, why_unhealthy
-from dynsched.core.load.recent import BoundOnNode
 from dynsched.core.tick import Tick
 from dynsched.features.order.status import OrderStatus, for_the_page
 from dynsched.web.metrics import Metrics
@@ -43,8 +42,6 @@ class TickStore:
     cluster: str | None = None
     rules_error: Callable[[], str | None] = lambda: None
     """Why no rules are in force, so that there are no ticks; None while there are rules."""
-    bound: Callable[[str], BoundOnNode | None] = lambda _: None
-    """The pods that were just bound to a node; None where pods are not watched."""
     metrics: Metrics = field(default_factory=Metrics, init=False)
     changes: Changes = field(default_factory=Changes, init=False)
     placements: Placements | None = field(default=None, init=False)

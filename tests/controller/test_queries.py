@@ -33,14 +33,19 @@ def virtual() -> VirtualLoop:
     return VirtualLoop()
 
 
-async def ticks(queries: Queries, count: int) -> list[tuple[float, dict[str, float | None]]]:
-    """When each of ``count`` ticks, 10 s apart, had its answers, and when these were taken."""
+Asked = list[tuple[float, dict[str, float | None], set[str]]]
+
+
+async def ticks(queries: Queries, count: int) -> Asked:
+    """When each of ``count`` ticks, 10 s apart, had its answers, when these were taken, and which
+    of them are new.
+    """
     loop, found = asyncio.get_running_loop(), []
     for number in range(count):
         await asyncio.sleep(10.0 * number - loop.time())
         answers = await queries.ask((FAST, SLOW), 8.0)
         taken = {n: a.samples[0].timestamp if a.samples else None for n, a in answers.items()}
-        found.append((loop.time(), taken))
+        found.append((loop.time(), taken, {n for n, a in answers.items() if a.is_new}))
     await queries.close()
     return found
 
@@ -50,11 +55,11 @@ def test_a_query_that_hangs_delays_the_first_tick_only(virtual: VirtualLoop) -> 
     with asyncio.Runner(loop_factory=lambda: virtual) as runner:
         found = runner.run(ticks(Queries({"prometheus": source}), 5))
     assert found == [
-        (8.0, {"fast": 0.0, "slow": None}),
-        (10.0, {"fast": 10.0, "slow": None}),
-        (20.0, {"fast": 20.0, "slow": None}),
-        (30.0, {"fast": 30.0, "slow": 25.0}),
-        (40.0, {"fast": 40.0, "slow": 25.0}),
+        (8.0, {"fast": 0.0, "slow": None}, {"fast"}),
+        (10.0, {"fast": 10.0, "slow": None}, {"fast"}),
+        (20.0, {"fast": 20.0, "slow": None}, {"fast"}),
+        (30.0, {"fast": 30.0, "slow": 25.0}, {"fast", "slow"}),
+        (40.0, {"fast": 40.0, "slow": 25.0}, {"fast"}),
     ]
     assert [source.queried.count(rule) for rule in ("fast", "slow")] == [5, 2]
 

@@ -168,13 +168,16 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     failures = (*(WriteFailure(name, "500") for name in "ab"), WriteFailure("c", "500", again=True))
     odd = replace(example(), error="down", writes=WriteResult(failures=failures))
     metrics.observe(replace(odd, rules_status=RulesStatus(reloaded=True, refused=True)))
+    late = first.tick(NOON + 120, node_cpu=hot, node_mem_usage="refused")
+    again = tuple(replace(health, is_new=False) for health in late.rules)  # not answered yet
+    metrics.observe(replace(late, rules=again))
     check(
         metrics,
         {
-            "ticks_total result=ok": 2,
+            "ticks_total result=ok": 3,
             "ticks_total result=failed": 1,
-            "tick_duration_seconds_count": 3,
-            "tick_duration_seconds_sum": 0.75,
+            "tick_duration_seconds_count": 4,
+            "tick_duration_seconds_sum": 1.0,
             "patches_total action=mark": 2,
             "dry_run_patches_total action=mark": 0,
             "patches_total action=release": 0,

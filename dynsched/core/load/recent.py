@@ -7,14 +7,10 @@ follows for the load. Here the pods are remembered, each once by its uid.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import Final, NamedTuple
-
-import msgspec
 
 from dynsched.core.load.pods import BoundPod, PodChange, RecentPod
 from dynsched.core.nodes import Node
@@ -27,8 +23,6 @@ TO_START: Final = 30.0
 on. Without this, pods that are never started would hold a node's load up."""
 MAX_PODS: Final = 50_000
 """Pods that are remembered at most; beyond it the oldest are forgotten first."""
-MOST_BOUND: Final = 20
-"""Pods of one node that are listed, the latest ones."""
 
 
 class _Entry(NamedTuple):
@@ -206,36 +200,6 @@ class RecentPods:
         self._entries[entry.pod.uid] = entry
         if len(self._entries) > self._most:
             del self._entries[next(iter(self._entries))]
-
-
-class JustBound(msgspec.Struct, frozen=True):
-    """A pod whose binding was observed a moment ago, ``age`` seconds. ``pod``: ``namespace/name``;
-    where only its workload is known, that. ``cpu`` in cores and ``memory`` in bytes: its requests.
-    """
-
-    pod: str
-    cpu: float
-    memory: float
-    age: float
-
-
-class BoundOnNode(msgspec.Struct, frozen=True):
-    """The latest ``MOST_BOUND`` of ``total`` pods, the latest first."""
-
-    total: int
-    pods: list[JustBound]
-
-
-def just_bound(pods: Iterable[RecentPod], node: str) -> BoundOnNode:
-    """Those that were bound to ``node`` and have not ended; ones that are only assumed to be do not
-    count.
-    """
-    found = [
-        JustBound(pod.name or pod.workload, pod.cpu, pod.memory, age)
-        for pod, age, ended in pods
-        if pod.node == node and age is not None and ended is None and not pod.assumed
-    ]
-    return BoundOnNode(len(found), heapq.nsmallest(MOST_BOUND, found, key=attrgetter("age")))
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:

@@ -51,8 +51,8 @@ class PrometheusConfig:
     """``timeout`` is the whole time of a query, in seconds. A user and password in ``url`` become
     ``username`` and ``password``. ``*_file`` are read anew when they change. Without ``ca_file``,
     the public authorities. None for ``external_url``, where people reach its pages: at ``url``.
-    ``fetch``: by whose connection and login pages below ``url`` are got, if not by an own one; no
-    credentials of this configuration are sent then. ValueError with all that is wrong.
+    ``fetch`` gets what is below ``url``, by a connection and a login of its own: no credentials of
+    this configuration are sent then. Raises ValueError with all that is wrong.
     """
 
     url: str

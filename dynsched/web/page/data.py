@@ -89,7 +89,7 @@ def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any] |
 
 def _unseen_since(tick: Tick) -> float | None:
     """Since when no rule has a value, while none has."""
-    evaluation, queried = tick.evaluation, {rule.name for rule in tick.rule_set.queried_rules}
+    evaluation, queried = tick.evaluation, {rule.name for rule in tick.rule_set.marking_rules}
     known_at = [
         alert.known_at
         for name in evaluation.table.entries

@@ -10,8 +10,8 @@ from builders import named
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynsched.core.load.pods import BoundPod, PodChange, RecentPod
-from dynsched.core.load.recent import MOST_BOUND, RecentPods, just_bound, newly_bound
+from dynsched.core.load.pods import BoundPod, PodChange
+from dynsched.core.load.recent import RecentPods, newly_bound
 from dynsched.core.nodes import Node
 
 
@@ -182,17 +182,3 @@ def test_each_binding_counts_once_however_it_is_told() -> None:
     pods.add(BoundPod("2", "b"), 3.0)
     pods.end(BoundPod("2", "b"), 4.0)
     assert newly_bound(pods.changes_after(0)) == ["a", "b"]
-
-
-def test_pods_that_were_seen_to_be_bound_and_still_run_are_listed_the_latest_first() -> None:
-    def bound(name: str, at: float | None, node: str = "a", *, ended: float | None = None):
-        return RecentPod(BoundPod(name, node, name=name), at, ended)
-
-    gone = [bound("x", 1.0, "b"), bound("x", 1.0, ended=1.0), bound("x", None, ended=1.0)]
-    assumed = RecentPod(BoundPod("x", "a", assumed=True), 1.0, None)
-    running = [bound(f"p{age}", float(age)) for age in range(500)]
-    found = just_bound([assumed, *gone, *reversed(running)], "a")
-    assert found.total == 500
-    assert [(each.pod, each.age) for each in found.pods] == [
-        (f"p{age}", float(age)) for age in range(MOST_BOUND)
-    ]

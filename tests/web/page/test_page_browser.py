@@ -17,7 +17,6 @@ from scenes import EXAMPLE_RULES, NOON, Scene
 from store_support import make_store
 
 from dynsched.core.guard import WriteFailure
-from dynsched.core.load.recent import BoundOnNode, JustBound
 from dynsched.core.nodes import Node
 from dynsched.core.tick import Leadership, RulesStatus, WriteResult
 from dynsched.features.order.ranks import compute_order
@@ -64,10 +63,6 @@ class World:
             changes["evaluation"] = replace(tick.evaluation, decision=decision)
         self.order.order = compute_order(tick.evaluation, tick.pods)
         self.ticks.publish(replace(tick, **changes), placed=placed)
-
-    def learn(self, pod: str = "shop/api-0") -> None:
-        """What was just bound to each node: one pod is listed, of more."""
-        self.ticks.bound = lambda _: BoundOnNode(21, [JustBound(pod, 0.5, 2.0**30, 12.0)])
 
 
 @contextlib.asynccontextmanager
@@ -331,11 +326,9 @@ async def test_a_nodes_detail_says_why_and_until_when_and_what_changed(shown, wo
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
-    world.learn()
     told = await detail(shown, "batch-1")
     assert {"eu-1a", "m5.xl, 4 cores, 16 GiB"} <= set(told.split("\n"))
-    assert await says(shown, ["place", 2, 2, 88], ["more_pods", 20], where="dialog")
-    assert "shop/api-0\t0.5 cores, 1 GiB" in told
+    assert await says(shown, ["place", 2, 2, 88], where="dialog")
     await shown.page.click("tr[data-node=web-2] a")  # the list beside it can still be used
     await shown.until("document.querySelector('#detail-title').textContent === 'web-2'")
 
@@ -504,7 +497,6 @@ async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, l
     world.scene = Scene({**RULES, "rules": [RULES["rules"][0], MEMORY]}, nodes)
     world.cpu = {name: 40.0 + 2 * at for at, name in enumerate(CLOUD[:-1])}
     world.cpu |= {CLOUD[1]: 95.0, LONG: 99.0}
-    world.learn(LONG * 2)
     for _ in range(4):
         world.tick(placed=[LONG, CLOUD[2]], rules_status=RulesStatus("x" * 300))
     async with opened(browser, world, 16, locale=locale) as found:
@@ -522,7 +514,6 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
     world.cpu |= {"web-3": 95.0, "batch-1": 75.0}
     del world.cpu["batch-2"]
     world.tick()
-    world.learn()
     world.tick(
         leadership=Leadership(dry_run=True),
         rules_status=RulesStatus("rules.yaml:3: no"),

@@ -11,7 +11,6 @@ from programs import ROOT
 from scenes import EXAMPLE_RULES, NOON, Scene, example, many
 from web_support import ask, check, get
 
-from dynsched.core.load.recent import BoundOnNode, JustBound
 from dynsched.core.nodes import Node
 from dynsched.core.wording import REASONS
 from dynsched.features.order.ranks import compute_order
@@ -137,16 +136,12 @@ async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, t
     assert found["clears"] == [["clears_for", "node-cpu", "<= 70", "95", "2m"]]
 
 
-async def test_the_pods_of_a_node_are_told_and_what_is_not_known_is_null(client, ticks) -> None:
+async def test_a_nodes_machine_and_place_in_the_order_are_told(client, ticks) -> None:
     await get(client, "/page/nodes/worker-2", 503)
     publish_ordered(ticks)
     machine = dict.fromkeys(("zone", "type", "cpu", "memory"))
     order = {"pools": {}, "why": "hot"}
-    check(await get(client, "/page/nodes/worker-2"), **machine, order=order, bound=None)
-    pod = JustBound("shop/web-1", 0.5, 2.0**20, 3.1)
-    ticks.bound = lambda node: BoundOnNode(7, [pod]) if node == "worker-1" else None
-    bound = {"pod": "shop/web-1", "cpu": 0.5, "memory": 2.0**20, "age": 3.1}
-    check(await get(client, "/page/nodes/worker-1"), bound={"total": 7, "pods": [bound]})
+    check(await get(client, "/page/nodes/worker-2"), **machine, order=order)
     await get(client, "/page/nodes/gone", 404)
 
 

@@ -40,7 +40,6 @@ export async function rulesError() {
 
 /** As of `/nodes/NAME`, and more: null is what is not known; `changes`: the latest first.
  * @typedef {{rules: any[], clears: import("./i18n.js").Reason[], changes: Change[],
- *   bound: {total: number, pods: {pod: string, cpu: number, memory: number, age: number}[]} | null,
  *   zone: string | null, type: string | null, cpu: number | null, memory: number | null, order: Place | null}} About */
 
 /** What is known of a node; null where there is no such node. @param {string} name @returns {Promise<About | null>} */

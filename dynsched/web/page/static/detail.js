@@ -1,4 +1,4 @@
-// One node, beside the others: why it is as it is and until when, its values, the pods that were just bound, what changed.
+// One node, beside the others: why it is as it is and until when, its values, what changed.
 
 import { changeList } from "./changes.js";
 import { aboutNode } from "./data.js";
@@ -83,7 +83,7 @@ export class Detail {
       make("p", { class: "why-so", text: whySo(node, known, model, now) }),
       ...(known.clears.length ? [make("p", { text: t("what_clears") }), make("ul", {}, ...known.clears.map((reason) => make("li", { text: said(reason) })))] : []),
       facts(node, known, model),
-      this.values(node, model, now), ...this.bound(known.bound),
+      this.values(node, model, now),
       make("h3", { text: t("changes") }),
       known.changes.length ? changeList(known.changes, model) : make("p", { text: t("no_changes") }),
       command(node.name), make("p", {}, make("a", { class: "link", href: `nodes/${encodeURIComponent(node.name)}`, text: t("as_json") })),
@@ -100,18 +100,6 @@ export class Detail {
       return [[rule.name, make("span", {}, bar.text, bar.picture), `${rule.op} ${number(rule.threshold)}`, number(rule.clear_threshold)]];
     });
     return this.list(t("rules"), ["rule", "value", "threshold", "clear_at"].map((key) => t(key)), rows);
-  }
-
-  /** Nothing where pods are not watched. @param {import("./data.js").About["bound"]} bound */
-  bound(bound) {
-    if (bound === null) return [];
-    const title = make("h3", { text: t("pods_bound") });
-    if (bound.total === 0) return [title, make("p", { text: t("no_pods_bound") })];
-    const rows = bound.pods.map(({ pod, cpu, memory, age }) =>
-      [pod, `${amount("cpu", cpu)}, ${amount("memory", memory)}`, t("ago", span(age))]);
-    const more = bound.total - bound.pods.length;
-    const found = [title, this.list(t("pods_bound"), [t("pod"), t("requests"), t("bound")], rows)];
-    return more > 0 ? [...found, make("p", { text: t("more_pods", counted(more)) })] : found;
   }
 
   /** @param {string} label @param {string[]} heads @param {(string | Element)[][]} rows */
