@@ -115,6 +115,21 @@ async def test_a_refusal_is_logged_once(sim, caplog) -> None:
     assert "kubectl auth can-i create events" in record.message
 
 
+async def test_the_same_is_counted_on_after_a_server_error(sim: SimCluster, caplog) -> None:
+    worker = await node(sim)
+    async with posting(sim) as (sink, _):
+        sink.post(worker, reason="Pressured", message="91", warning=True)
+        await listed(sim)
+        with caplog.at_level(logging.WARNING):
+            fault = sim.server.faults.answer(500, resource="events")
+            sink.post(worker, reason="Pressured", message="92", warning=True)
+            await reached(lambda: "some Events were not posted" in caplog.text, True)
+        fault.remove()
+        sink.post(worker, reason="Pressured", message="93", warning=True)
+        [event] = await listed(sim, seen=2)
+    assert event["message"] == "93"
+
+
 async def test_a_server_that_is_down_or_slow_holds_nobody_up(sim: SimCluster) -> None:
     async with posting(sim) as (sink, _):
         slow = sim.server.faults.delay(3600, resource="events")
