@@ -262,12 +262,9 @@ class Evaluator:
         return RulesStatus(file.error, refused=True)
 
     def _note_successes(self, answers: Mapping[str, QueryResult]) -> None:
-        now, last = self._time.now(), self._last_success
-        self._last_success = {
-            name: now if found.is_new and found.error is None else last[name]
-            for name, found in answers.items()
-            if (found.is_new and found.error is None) or name in last
-        }
+        kept = {name: at for name, at in self._last_success.items() if name in answers}
+        good = (name for name, found in answers.items() if found.is_new and found.error is None)
+        self._last_success = kept | dict.fromkeys(good, self._time.now())
 
     def _step_down_if_unanswered(self, *, sees: bool) -> None:
         leads = self.leadership.may_write

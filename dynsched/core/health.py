@@ -60,7 +60,7 @@ def overdue_after(interval: float) -> float:
     return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
-def _queried(tick: Tick) -> list[RuleHealth]:
+def _marking(tick: Tick) -> list[RuleHealth]:
     """Of `RuleSet.marking_rules`."""
     names = {rule.name for rule in tick.rule_set.marking_rules}
     return [health for health in tick.rules if health.rule.name in names]
@@ -68,9 +68,9 @@ def _queried(tick: Tick) -> list[RuleHealth]:
 
 def is_blind(tick: Tick) -> bool:
     """Whether there are nodes, and no rule that may mark them has a usable value of any."""
-    queried = _queried(tick)
-    usable = any(health.quality.get(Quality.OK) for health in queried)
-    return bool(queried and tick.evaluation.table.entries) and not usable
+    marking = _marking(tick)
+    usable = any(health.quality.get(Quality.OK) for health in marking)
+    return bool(marking and tick.evaluation.table.entries) and not usable
 
 
 def _why_none_is_usable(tick: Tick) -> str | None:
@@ -79,7 +79,7 @@ def _why_none_is_usable(tick: Tick) -> str | None:
     """
     if not is_blind(tick):
         return None
-    names = [health.rule.name for health in _queried(tick)]
+    names = [health.rule.name for health in _marking(tick)]
     first = next(iter(by_reason(unusable_rules(tick, names))))
     return f"no rule returned a usable sample for any node: {first}"
 

@@ -67,12 +67,8 @@ async def namespaces_that_ask(api: KubeApi) -> list[str]:
     return sorted(names)
 
 
-class _Spec(PodSpec, gc=False):
-    node: str = msgspec.field(name="nodeName", default="")
-
-
 class _Pod(msgspec.Struct, gc=False):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
 

@@ -44,7 +44,6 @@ Ask = Callable[[str], Awaitable[Sequence[Sample] | None]]
 YOUNGEST: Final = 5.0
 OLDEST: Final = 180.0
 """Age in seconds of a new container at its last scrape, at least and at most."""
-RESOURCES: Final = ("cpu", "memory")
 RANGE: Final = "5m"
 """The range of the queries of use."""
 _MOST: Final[Mapping[str, float]] = {"cpu": 4096.0, "memory": 2.0**50}

@@ -10,10 +10,6 @@ import stat
 from pathlib import Path
 
 
-class FileTooLargeError(OSError):
-    """The content is longer than such a file ever is; ``strerror`` says how long that is."""
-
-
 def fingerprint(path: str | Path) -> tuple[int, ...]:
     """Changes when the content does: edited in place, renamed over, or swapped behind symlinks."""
     found = _stat(path)
@@ -21,7 +17,7 @@ def fingerprint(path: str | Path) -> tuple[int, ...]:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """The content of a file of at most ``most`` bytes. OSError, FileTooLargeError."""
+    """The content of a file of at most ``most`` bytes. OSError, also for a longer one."""
     _stat(path)
     return read_stream(path, most)
 
@@ -42,5 +38,5 @@ def read_stream(source: str | Path | int, most: int) -> bytes:
         content = file.read(most + 1)
     if len(content) > most:
         reason = f"it is longer than {most // 1024} KiB, which such a file never is"
-        raise FileTooLargeError(errno.EFBIG, reason, str(source))
+        raise OSError(errno.EFBIG, reason, str(source))
     return content

@@ -89,12 +89,12 @@ def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any] |
 
 def _unseen_since(tick: Tick) -> float | None:
     """Since when no rule has a value, while none has."""
-    evaluation, queried = tick.evaluation, {rule.name for rule in tick.rule_set.marking_rules}
+    evaluation, marking = tick.evaluation, {rule.name for rule in tick.rule_set.marking_rules}
     known_at = [
         alert.known_at
         for name in evaluation.table.entries
         for alert in evaluation.pressures[name].alerts
-        if alert.rule in queried
+        if alert.rule in marking
     ]
     return round(max(known_at)) if is_blind(tick) and known_at else None
 

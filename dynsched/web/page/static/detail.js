@@ -1,4 +1,4 @@
-// One node, beside the others: why it is as it is and until when, its values, what changed.
+// One node, in a panel beside the table: why it is hot or not, what would clear it, its values, what changed.
 
 import { changeList } from "./changes.js";
 import { aboutNode } from "./data.js";
