@@ -70,6 +70,7 @@ def cli() -> None:
 
     \b
     Example:
+      dynsched top                         # needs only a kubeconfig
       dynsched demo                        # no cluster needed
       dynsched run --prom http://prometheus:9090 --rules rules.yaml
     """

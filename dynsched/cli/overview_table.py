@@ -58,6 +58,8 @@ def _node(overview: Overview, node: Node, place: NodeInOrder | str | None) -> di
     pods = None if overview.pods is None else overview.pods.get(name, PodTotals())
     found: dict[str, Any] = {"name": name}
     found["hot"] = name in evaluation.hot if is_known else None
+    firing = {rule.name for rule, _ in evaluation.pressures[name].firing} if is_known else ()
+    found["hot_resources"] = [each for each, rule in _RULES.items() if rule in firing]
     found["new_pods"] = {"why_not": place} if isinstance(place, str) else to_builtins(place)
     found["pods"] = {"allocatable": node.allocatable.get("pods"), "count": pods and pods.pods}
     for resource, rule in _RULES.items():
@@ -102,9 +104,9 @@ def _next_step(overview: Overview, hot: int | None) -> str:
         return "install metrics-server, or name a Prometheus elsewhere: dynsched top --prom URL"
     if overview.tick.rule_set.rules[0].source == "metrics-server":
         rules = "docs/examples/metrics-server.yaml"
-        return f"`dynsched plan -r {rules}` shows what dynsched would write"
+        return f"`dynsched plan -r {rules}` shows which nodes dynsched would mark"
     if hot:
-        return "`dynsched plan` shows why nodes are hot, and what dynsched would write"
+        return "`dynsched plan` shows which nodes dynsched would mark, and why"
     return "no node is hot now; `dynsched backtest` shows how often some were in the last 7 days"
 
 
@@ -121,7 +123,7 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     shown = nodes if every else nodes[:MAX_ROWS]
     if len(shown) < len(nodes):
         head.append(f"The worst {len(shown)} (--all shows every one):")
-    last = {**totals, "name": f"all {len(nodes)}", "hot": None, "new_pods": None}
+    last = {**totals, "name": f"all {len(nodes)}", "hot": None, "hot_resources": []}
     rows = [_row(node, found["hot_above"]) for node in (*shown, last) if nodes]
     show(console, *head, make_table(_TITLES, rows), *found["notes"])
     ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
@@ -142,17 +144,19 @@ def _preferred(ranked: Sequence[Part]) -> str:
 
 
 def _row(node: Part, hot_above: Part) -> list[str | Text]:
-    hot = {True: plain("hot", STYLES["firing"]), False: plain("-"), None: plain("")}
-    cells: list[str | Text] = [node["name"], hot[node["hot"]]]
+    hot = ", ".join(_SAID[each] for each in node["hot_resources"])
+    not_hot = "" if node["hot"] is None else "-"
+    cells: list[str | Text] = [node["name"], plain(hot, STYLES["firing"]) if hot else not_hot]
     for part, most in ((node[each], hot_above[each]) for each in _RULES):
         used = part["used_percent"]
         style = STYLES["firing"] if used is not None and used > most else ""
         cells.append(plain(_whole(used), style))
         cells += [_whole(_percent(part, key)) for key in ("requests", "limits")]
-    pods, place = node["pods"], node["new_pods"] or {}
+    pods, place = node["pods"], node.get("new_pods") or {}
     most = pods["allocatable"] or 0
     cells.append("-" if pods["count"] is None else f"{pods['count']}/{most:.0f}")
-    rank = f"{place['rank']}{' =' if place['equal'] else ''}" if "rank" in place else ""
+    # Equally good nodes share the first place, as in a results list.
+    rank = "1 =" if place.get("equal") else str(place.get("rank", ""))
     return [*cells, place.get("why_not", rank)]
 
 

@@ -37,6 +37,8 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
     elif any(rule.ok for rule in tick.rules):  # else no value is known, and none is shown
         render_report(json.loads(report), Console(), every=every)
     _end(errors, None if output == "json" else tick.planned)
+    if output != "json":
+        show(Console(), "Next: `dynsched doctor` shows what would not work in this cluster.")
 
 
 def prune(**options: Any) -> None:

@@ -85,7 +85,9 @@ class Found(NamedTuple):
     kind: _Kind
 
     def __str__(self) -> str:
-        return f"{self.service}, port {self.service.port}"
+        """Its URL inside the cluster."""
+        name, namespace, port = self.service.name, self.service.namespace, self.service.port
+        return f"{self.service.scheme}://{name}.{namespace}.svc:{port}{self.kind.path}"
 
     def url(self, api: KubeApi) -> str:
         """By the API server."""

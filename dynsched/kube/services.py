@@ -88,7 +88,8 @@ def _choose(found: list[Service], namespace: str | None, api: KubeApi) -> Servic
         where = f"namespace {namespace}" if namespace else "any namespace"
         raise NotFoundError(
             f"no Service with the label {LABEL} in {where} of {api.config.server}: is dynsched "
-            "installed there, and is this the right context?"
+            "installed there, and is this the right context? `dynsched top` and `dynsched plan` "
+            "work without it"
         )
     here = [each for each in found if each.namespace == api.config.namespace]
     named = [each for each in found if each.name == NAME]

@@ -34,7 +34,7 @@ def parse(text: str) -> Any:
     try:
         return promql.parse(text)
     except ValueError as error:
-        raise UnreadError(f"promql-parser does not read it: {one_line(str(error))}") from None
+        raise UnreadError(f"promql-parser cannot parse it: {one_line(str(error))}") from None
 
 
 def _operators(text: str) -> int:

@@ -29,10 +29,7 @@ PODS = {
     "worker-3": PodTotals(27, 5.1, 24 * GIB, 8.4, 33 * GIB),
     "worker-4": PodTotals(36, 7.9, 22 * GIB, 11.0, 28 * GIB),
 }
-FOUND = (
-    "Prometheus found: Service prometheus-k8s in namespace monitoring, port 9090, asked through "
-    "the API server"
-)
+FOUND = "Prometheus found: http://prometheus-k8s.monitoring.svc:9090, asked through the API server"
 
 
 def overview(**more: object) -> Overview:

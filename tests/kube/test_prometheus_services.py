@@ -64,7 +64,7 @@ async def test_it_is_found_and_answers_under_its_path(cluster, prometheus, name)
     ):
         found, _ = await find_prometheus(api)
         assert (str(found), found.kind.program) == (
-            "Service metrics in namespace load, port 9000",
+            f"http://metrics.load.svc:9000{prefix}",
             program,
         )
         status, _, body = await found.fetch(api, '/api/v1/query?query=up%7Ba%3D"b%2Bc"%7D', 5)

@@ -20,7 +20,7 @@ from dynsched.rules.shipped import shipped_rules
 CPU, MEMORY = (str(rule.expr) for rule in shipped_rules().rule_set.rules)
 NODES = ("busy", "cool", "full")
 PODS = "/api/v1/namespaces/default/pods"
-FOUND = "Prometheus found: Service metrics in namespace load, port 9000, asked through the API"
+FOUND = "Prometheus found: http://metrics.load.svc:9000, asked through the API"
 NO_RIGHTS = {("list", "pods"), ("list", "services"), ("list", "nodes.metrics.k8s.io")}
 
 

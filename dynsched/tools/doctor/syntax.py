@@ -28,10 +28,10 @@ def parse_here(report: ParsedRules) -> ParsedRules:
         try:
             parse(rule.expr or "0")
         except UnreadError as error:
-            message = f"warning: rule {rule.name}: the expression was not checked: {error}; name "
-            message += "a server with --prom URL"
+            message = f"warning: rule {rule.name}: the expression was not checked: {error}; let "
+            message += "Prometheus parse it with --prom URL"
             if report.rule_set and report.rule_set.uses_expected_load and rule.lag is None:
-                message += f", and {SAY_LAG}"
+                message += f"; if it is right, {SAY_LAG}"
             warnings.append(report.of_expr(index, message))
     return replace(report, warnings=tuple(warnings))
 
