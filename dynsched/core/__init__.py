@@ -1,1 +1,1 @@
-"""What is decided. Pure: no I/O, no clock (`now` is an argument), no asyncio, no logging."""
+"""The decisions. Pure: no I/O, no clock (`now` is an argument), no asyncio, no logging."""

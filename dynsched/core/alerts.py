@@ -1,12 +1,12 @@
-"""An alert: one rule on one node, and its one transition.
+"""An alert, which is the state of one rule on one node, and its transition.
 
-The transition is Prometheus's (``rules/alerting.go``). Two things differ:
+The transition is the one of Prometheus (``rules/alerting.go``), with two differences:
 
-- Hysteresis: a firing alert goes on while ``value op clear_threshold`` is true; any other alert
-  becomes active by ``value op threshold``.
-- Unknown is a third value: a missing, old or invalid sample and a failed query change no state,
-  until there has been no good reading for ``stale_after``. Then the alert becomes inactive, unless
-  it fires and ``on_stale`` is ``hold``.
+- Hysteresis: a firing alert keeps firing while ``value op clear_threshold`` is true. Any other
+  alert becomes active when ``value op threshold`` is true.
+- Unknown is a third value: a missing, stale or invalid sample, or a failed query, does not change
+  the state. After ``stale_after`` without a good reading the alert becomes inactive, unless it
+  fires and ``on_stale`` is ``hold``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dynsched.rules.rule_set import Rule
 
 GRAIN: Final = 0.001
 """Tolerance in seconds when durations are compared. ``for: 4s`` must have passed after two
-intervals of 2 s, even if the difference of the floats is slightly less than 4."""
+intervals of 2 s, even if the difference of the floats is slightly below 4."""
 
 
 class AlertState(StrEnum):
-    """The states of Prometheus. An alert that fires only because of ``keep_firing_for`` is FIRING,
-    with ``keep_firing_since`` set.
+    """The alert states of Prometheus. An alert that fires only because of ``keep_firing_for`` is
+    FIRING, with ``keep_firing_since`` set.
     """
 
     INACTIVE = "inactive"
@@ -41,39 +41,40 @@ class Alert(Struct, frozen=True, gc=False):
     rule: str
     node: str
     uid: str
-    """The node's: a node that was created again under its name gets new alerts."""
+    """The node's UID. A node that was created again under the same name gets new alerts."""
     state: AlertState
     since: float
     updated_at: float
     """Never decreases, even if the clock is set back."""
     known_at: float
-    """When there last was an OK reading, or when the alert was adopted: stale since then."""
+    """The time of the last OK sample, or else of the alert's creation or adoption. ``stale_after``
+    counts from here."""
     quality: Quality = Quality.MISSING
     value: float | None = None
     """The value of the last OK reading; None before the first."""
     compared: float | None = None
-    """The value that was compared with the threshold then, measured or expected (``by``)."""
+    """The value compared with the threshold at that reading: measured or expected (`Rule.by`)."""
     sampled_at: float | None = None
     active_since: float | None = None
     """When the threshold was first breached, while PENDING or FIRING (Prometheus's ActiveAt)."""
     keep_firing_since: float | None = None
-    """While it fires only because of ``keep_firing_for``: when the value first was on the clear
-    side of ``clear_threshold`` (Prometheus's KeepFiringSince)."""
+    """While the alert fires only because of ``keep_firing_for``: when the value first was on the
+    clear side of ``clear_threshold`` (Prometheus's KeepFiringSince)."""
     adopted: bool = False
-    """Whether it was derived from a mark on the node, without an OK reading since."""
+    """Whether the alert was derived from a mark on the node, with no OK reading since."""
 
     @property
     def firing(self) -> bool:
-        """Also while it fires because of ``keep_firing_for`` alone."""
+        """True also while the alert fires only because of ``keep_firing_for``."""
         return self.state is AlertState.FIRING
 
     @property
     def good_value(self) -> float | None:
-        """The value, if it is current."""
+        """The value of the current reading, or None if that reading is not OK."""
         return self.value if self.quality is Quality.OK else None
 
     def shifted(self, seconds: float) -> Alert:
-        """The same with all times changed by ``seconds``."""
+        """A copy with all times moved by ``seconds``."""
 
         def moved(at: float | None) -> float | None:
             return None if at is None else at + seconds
@@ -90,19 +91,19 @@ class Alert(Struct, frozen=True, gc=False):
 
 
 Alerts = Mapping[str, Mapping[str, Alert]]
-"""By the name of the node, then by that of the rule."""
+"""Keyed by node name, then by rule name."""
 
 
 def new_alert(rule: str, node: str, uid: str, now: float) -> Alert:
-    """An alert of which nothing is known yet."""
+    """An inactive alert without any reading."""
     return Alert(rule, node, uid, AlertState.INACTIVE, since=now, updated_at=now, known_at=now)
 
 
 def next_alert(alert: Alert, rule: Rule, reading: Reading, now: float) -> Alert:
     """``alert`` after one evaluation at ``now`` (Unix seconds)."""
     quality = reading.quality
-    # The age of a sample counts by `now` itself: after the clock was set back, new samples have
-    # timestamps of the new time. The times of an alert must not go back.
+    # Age is measured against the actual `now`: after the clock was set back, new samples have
+    # timestamps of the new time. The alert's own times must not go back, hence the max() below.
     if quality is Quality.OK and not now - reading.taken <= rule.stale_after:
         quality = Quality.STALE
     now = max(alert.updated_at, now)
@@ -144,7 +145,10 @@ def next_alert(alert: Alert, rule: Rule, reading: Reading, now: float) -> Alert:
 
 
 def _next_unknown(alert: Alert, rule: Rule, quality: Quality, now: float) -> Alert:
-    """Without a good reading: the same state, or inactive once the last good one is too old."""
+    """The alert after an evaluation without a good reading.
+
+    It keeps its state until the last good reading is older than ``stale_after``.
+    """
     after = structs.replace(alert, updated_at=now, quality=quality)
     is_held = alert.firing and rule.on_stale == "hold"
     is_old = now - alert.known_at > rule.stale_after
@@ -161,27 +165,27 @@ def _next_unknown(alert: Alert, rule: Rule, quality: Quality, now: float) -> Ale
 
 
 class NodePressure(Struct, frozen=True, gc=False):
-    """What the alerts of one node come to together. Alerts of shadow rules do not count."""
+    """A summary of one node's alerts. Alerts of shadow rules are listed, but do not count."""
 
     node: str
     alerts: tuple[Alert, ...]
     """One per rule that applies to the node, in the order of the rules."""
     firing: tuple[tuple[Rule, Alert], ...]
-    """Those that fire and count, each with its rule."""
+    """The firing alerts, without those of shadow rules, each with its rule."""
     severity: float
-    """How far the worst firing alert is beyond its threshold, as a share of the threshold; 0 when
+    """How far the worst firing alert is beyond its threshold, as a share of the threshold; 0 if
     none fires or no value is known."""
     new_pods: Mapping[str, int] = {}
-    """By rule, the pods that were just bound and count in its expected load."""
+    """Per rule, the number of just-bound pods in its expected load."""
 
     @property
     def known_to_fire(self) -> frozenset[str]:
-        """The names of the rules that fire, without those that are only adopted."""
+        """Names of the firing rules, without adopted alerts."""
         return frozenset(rule.name for rule, alert in self.firing if not alert.adopted)
 
     @property
     def hot(self) -> bool:
-        """At least one alert fires."""
+        """Whether at least one alert fires."""
         return bool(self.firing)
 
     @property

@@ -1,7 +1,9 @@
-"""Signs that another program or person changes the same marks: another dynsched with a Lease of its
-own (of another cluster, with the wrong kubeconfig), or a controller that resets labels.
+"""Detects that another program or person changes the same marks.
 
-Each of them finds its own writes in order; only what becomes of them shows it.
+It may be another dynsched instance with a different Lease (for another cluster, with the wrong
+kubeconfig), or a controller that resets labels.
+
+The writes of each side succeed, so a dispute shows only in marks that change back again and again.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ from dynsched.core.nodes import Node
 TIMES: Final = 3
 """How many times in a row the same change must be needed on a node to count as a dispute."""
 WITHIN: Final = 1200.0
-"""Seconds; a write that is due again later than this has nothing to do with the last one."""
+"""Seconds after the last write. A write that is due again later than this is unrelated to it."""
 TAKEN_OFF: Final = (
-    "its mark is removed by somebody else each time it is set; is another dynsched running "
-    "here, with a Lease of its own, or something that resets labels?"
+    "someone else removes its mark each time it is set; is another dynsched instance running "
+    "here with a different Lease, or something that resets labels?"
 )
 PUT_ON: Final = (
-    "its mark is set by somebody else each time it is removed; is another dynsched running "
-    "here, with a Lease of its own?"
+    "someone else sets its mark each time it is removed; is another dynsched instance running "
+    "here with a different Lease?"
 )
 
 
 class _Writes(NamedTuple):
-    """The same thing written to a node again and again, with nothing else of ours in between."""
+    """The same change of a mark, written to a node repeatedly with no other change in between."""
 
     uid: str
     puts: bool
@@ -36,7 +38,7 @@ class _Writes(NamedTuple):
 
 
 class Disputes:
-    """What was written. Times are seconds of any one clock."""
+    """Counts repeated writes per node. Times are seconds of any one clock."""
 
     def __init__(self) -> None:
         self._written: dict[str, _Writes] = {}
@@ -46,7 +48,7 @@ class Disputes:
     ) -> dict[str, str]:
         """The dispute about each node, in words, after this process (the leader) wrote ``applied``.
 
-        A mark that we put on twice, without having taken it off, was taken off by somebody else.
+        If we set a mark twice without removing it in between, someone else removed it.
         """
         for patch in applied:
             node, known = nodes.get(patch.node), self._written.get(patch.node)

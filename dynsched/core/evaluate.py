@@ -1,8 +1,8 @@
-"""One evaluation: what the rules' queries answered, and the nodes -> alerts, marks and patches.
+"""One evaluation: from query results and nodes to alerts, marks and patches.
 
     evaluate(rules, answers, nodes, previous, now) -> Evaluation
 
-The controller, ``dynsched plan``, the replay at a start and the tests all decide by it.
+The controller, ``dynsched plan``, the replay at startup and the tests all use this module.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OLDER_STAYS: Final = Reason("left")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluation came to. Mappings are by the name of the node, or by that of the rule."""
+    """The result of one evaluation. Mappings are keyed by node name unless stated otherwise."""
 
     rule_set: RuleSet
     table: NodeTable
@@ -60,22 +60,23 @@ class Evaluation:
     pressures: Mapping[str, NodePressure]
     decision: MarkDecision
     patches: tuple[NodePatch, ...] = ()
-    """Those that were due before any write, of the hottest nodes first."""
+    """The patches that were due before any write, hottest nodes first."""
     matched: Mapping[str, Matched] = field(default_factory=dict)
-    """By rule; without rules whose query failed."""
+    """Keyed by rule; rules whose query failed are absent."""
     expected: Mapping[str, ExpectedLoad] = field(default_factory=dict)
-    """By rule, where pods are known."""
+    """Keyed by rule: those that use it, and only while pods are known."""
     released: int = 0
     """Marks released earlier in this tick; they count against ``guard.max_releases``."""
 
     @cached_property
     def hot(self) -> frozenset[str]:
-        """The names of the nodes on which an alert fires."""
+        """Names of the nodes with a firing alert; shadow rules do not count."""
         return frozenset(name for name, pressure in self.pressures.items() if pressure.hot)
 
     def patch_for_changed(self, node: Node) -> NodePatch | None:
-        """The patch for one node that changed since; None when nothing is due any more, or when it
-        has replaced the node of its name: it is evaluated in the next tick.
+        """The patch for a node that changed after this evaluation, or None if none is due.
+
+        A new node, or one that replaced another of the same name, waits for the next tick.
         """
         entry = self.table.entries.get(node.name)
         if entry is None or entry.node.uid != node.uid:
@@ -84,13 +85,14 @@ class Evaluation:
         return plan_node(state, self.pressures[node.name], self.rule_set, self.decision)
 
     def patch_for(self, name: str) -> NodePatch | None:
-        """The patch that a node needs; None when nothing is due."""
+        """The patch for a node, or None if none is due."""
         mark = self.table.entries[name].mark
         return plan_node(mark, self.pressures[name], self.rule_set, self.decision)
 
     def after_writes(self, nodes: Mapping[str, Node], batch: WriteBatch = NO_WRITES) -> Evaluation:
-        """The same on ``nodes`` as they are after ``batch`` was sent; nodes that are new wait for
-        the next one.
+        """The evaluation with ``nodes`` as they are after ``batch`` was sent.
+
+        New nodes wait for the next evaluation.
         """
         entries = self.table.entries
         known = {
@@ -108,7 +110,7 @@ class Evaluation:
         )
 
     def shifted(self, seconds: float) -> Evaluation:
-        """The same with the times of all alerts changed, after the clock was set by as much."""
+        """A copy with all alert times moved by ``seconds``, by which the clock was set."""
         alerts = {
             node: {rule: alert.shifted(seconds) for rule, alert in of_node.items()}
             for node, of_node in self.alerts.items()
@@ -116,14 +118,16 @@ class Evaluation:
         return replace(self, alerts=alerts)
 
     def measured_load(self, rule: Rule, node: str) -> float | None:
-        """In percent; None where there is no good reading."""
+        """The measured load in percent, or None if there is no good reading."""
         alert = self.alerts[node].get(rule.name)
         value = None if alert is None else alert.good_value
         return None if value is None else load_percent(rule, value)
 
     def fires_above_threshold(self, rule: Rule, node: str) -> bool:
-        """Whether the rule fires on the node, and its expected load is not below the threshold:
-        False in the dead band.
+        """Whether the rule fires on the node, and the load there is not below the threshold.
+
+        The load is the expected one if known, otherwise the measured one. The result is False in
+        the dead band, and True if the rule fires and no load is known.
 
         A node whose expected load has dropped accepts pods before its delayed metric clears the
         alert. Otherwise the remaining nodes would receive them all.
@@ -146,10 +150,10 @@ def evaluate(
     *,
     pods: KnownPods = NO_PODS,
 ) -> Evaluation:
-    """Decide over all nodes. ``answers`` by rule.
+    """Evaluate all rules on all nodes. ``answers`` is keyed by rule.
 
-    A marked node without alerts in ``previous``, also one that was created again under its name,
-    starts with firing alerts.
+    A marked node without alerts in ``previous`` starts with firing alerts. This includes a node
+    that was deleted and created again under the same name.
     """
     table = NodeTable.of(nodes, rule_set, None if previous is None else previous.table)
     matched, expected = read_answers(table, answers, pods, now)
@@ -161,15 +165,15 @@ def evaluate(
     }
     released = 0 if previous is None else previous.released
     decision = _decide(table, pressures, released)
-    concerned = [
+    planned_for = [
         name
         for name, entry in table.entries.items()
         if pressures[name].hot or entry.mark.has_our_keys
     ]
-    concerned.sort(key=lambda name: -pressures[name].severity)
+    planned_for.sort(key=lambda name: -pressures[name].severity)
     planned = (
         plan_node(table.entries[name].mark, pressures[name], rule_set, decision)
-        for name in concerned
+        for name in planned_for
     )
     patches = tuple(patch for patch in planned if patch is not None)
     return Evaluation(
@@ -180,8 +184,10 @@ def evaluate(
 def read_answers(
     table: NodeTable, answers: Mapping[str, QueryResult], pods: KnownPods, now: float
 ) -> tuple[dict[str, Matched], dict[str, ExpectedLoad]]:
-    """By rule: the samples on their nodes, without rules whose query failed; and the expected load,
-    where pods are known and the rules use it.
+    """Match samples to nodes and estimate the expected load. Both results are keyed by rule.
+
+    Rules whose query failed are absent. The expected load is computed only if pods are known, and
+    only for rules that use it.
     """
     rule_set, matched, expected = table.rule_set, {}, {}
     for rule in rule_set.rules:
@@ -219,7 +225,7 @@ def next_alerts(
     previous: Alerts,
     now: float,
 ) -> dict[str, dict[str, Alert]]:
-    """The alerts after one evaluation. ``readings`` by rule; a rule without an entry has failed."""
+    """The alerts after one evaluation. ``readings`` is keyed by rule; failed rules are absent."""
     found: dict[str, dict[str, Alert]] = {}
     for name, entry in table.entries.items():
         before = _alerts_before(entry, previous.get(name, {}), table.rule_set, now)
@@ -238,7 +244,7 @@ def next_alerts(
 def _alerts_before(
     entry: NodeEntry, previous: Mapping[str, Alert], rule_set: RuleSet, now: float
 ) -> Mapping[str, Alert]:
-    """The node's alerts of the last evaluation, and those that its mark stands for."""
+    """The node's alerts from the last evaluation, plus those adopted from its mark."""
     if any(alert.uid != entry.node.uid for alert in previous.values()):
         previous = {}
     if not entry.mark.marked:
@@ -246,7 +252,7 @@ def _alerts_before(
     known = rule_set.by_name
     if not previous.keys() & known.keys():
         previous = {**previous, **adopted_alerts(entry, rule_set, now)}
-    # A rule that fired and is gone may have been renamed: the new rules count as firing.
+    # A firing rule that disappeared may have been renamed, so the new rules count as firing.
     if any(alert.firing and rule not in known for rule, alert in previous.items()):
         new = [r.name for r in entry.rules if not r.shadow and r.name not in previous]
         return {**previous, **{name: _adopted(entry, name, now) for name in new}}
@@ -254,13 +260,12 @@ def _alerts_before(
 
 
 def adopted_alerts(entry: NodeEntry, rule_set: RuleSet, now: float) -> dict[str, Alert]:
-    """Firing alerts for a node that carries our mark and of which nothing is remembered: a mark
-    must not be removed because memory is empty.
+    """Firing alerts for a marked node without known alerts, so that lost state removes no mark.
 
-    They are of the rules that the mark's record names. Where none of these exists any more, or
-    there is no record (dynamicScheduler left none), every rule is taken to have fired: the mark
-    stays until each rule has a good reading that clears it, or is stale. With ``mark: none`` marks
-    are older than anything that is known, and say nothing.
+    They cover the rules that the mark's record names. If none of these exists any more, or there is
+    no record (dynamicScheduler wrote none), all rules count as firing. The mark then stays until
+    each rule has a good reading that clears it, or is stale. With ``mark: none`` a mark is left
+    over from older rules and says nothing about the current ones, so there are no such alerts.
     """
     if rule_set.mark.is_none or not entry.mark.marked:
         return {}
@@ -293,7 +298,7 @@ def _new_pods(node: str, expected: Mapping[str, ExpectedLoad]) -> Mapping[str, i
 def node_pressure(
     entry: NodeEntry, alerts: Mapping[str, Alert], new_pods: Mapping[str, int] = {}
 ) -> NodePressure:
-    """What the alerts of a node come to together."""
+    """Combine the alerts of a node."""
     firing = tuple(
         (rule, alerts[rule.name])
         for rule in entry.rules

@@ -1,5 +1,5 @@
-"""What ``guard`` allows: which nodes may be marked, how many marks may go at once, and how fast
-nodes are written.
+"""The limits of ``guard``: which nodes may be marked, how many marks may be released at once, and
+how fast nodes are written.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from dynsched.rules.fields import IntOrPercent
 from dynsched.rules.sections import GuardRules
 
 INCUMBENT_BONUS: Final = 0.1
-"""A marked node counts as this share of its threshold hotter than it is, so that two nodes of about
-the same load do not swap the last place under the cap at every tick."""
+"""Added to the severity of a marked node, as a share of its threshold. Without it, two nodes with
+similar load would swap the last place under the cap at every tick."""
 MINUTE: Final = 60.0
 CARRIED_OVER: Final = 10.0
 """Burst size, in seconds of the write rate. The first pass may use a full minute."""
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 60.0
-"""Seconds until a write that was refused is tried again: twice as long after each refusal."""
+"""Backoff in seconds before a failed write is retried. It starts at FIRST_PAUSE and doubles with
+each failure, up to LONGEST_PAUSE."""
 
 
 class MarkCandidate(Struct, frozen=True, gc=False):
-    """A node that carries the mark or should. ``may_mark``: its mark may stay or be set; else it is
-    only counted under the cap until it is gone.
+    """A node that is hot or marked. ``may_mark`` means that its mark may be set or kept. Otherwise
+    its mark only counts toward the cap until it is gone.
     """
 
     name: str
@@ -41,12 +42,12 @@ class MarkCandidate(Struct, frozen=True, gc=False):
 
     @property
     def rank(self) -> tuple[float, bool, str]:
-        """The hottest first; names decide among equals, whatever the order of the nodes."""
+        """Sort key: hottest first, then marked, then by name, whatever the order of the nodes."""
         return (-self.severity - INCUMBENT_BONUS * self.marked, not self.marked, self.name)
 
 
 def count_of(limit: IntOrPercent, total: int) -> int:
-    """How many of ``total`` nodes a limit allows; a share is rounded down."""
+    """The number of nodes that a limit allows out of ``total``; a share is rounded down."""
     # The epsilon keeps 0.29 * 100 from being 28.
     return int(total * limit.amount + 1e-9) if limit.is_share else min(int(limit.amount), total)
 
@@ -58,48 +59,51 @@ def decide_marks(
     open_sizes: Mapping[str, int],
     released: int = 0,
 ) -> MarkDecision:
-    """Which nodes carry the mark from now on: ``max_releases`` over all, then ``max_marked`` in
-    each pool, the hottest first.
+    """Decide which nodes carry the mark from now on. ``max_releases`` applies to all nodes, and
+    ``max_marked`` to each pool, the hottest nodes first.
 
-    ``pool_sizes``: how many nodes may be marked in each pool; ``open_sizes``: how many of them take
-    pods now. ``released``: how many marks went in this tick before. A mark that is to go counts
-    under the cap until it is seen to be gone, because a write may fail.
+    ``pool_sizes`` is the number of nodes per pool that may be marked, ``open_sizes`` the number of
+    those that accept pods now, and ``released`` the number of marks released earlier in this tick.
+    A mark to be removed counts toward the cap until it is seen to be gone, because the write may
+    fail.
     """
     candidates = tuple(candidates)
     cap = {pool: count_of(guard.max_marked, open_sizes.get(pool, 0)) for pool in pool_sizes}
-    concerned = sorted((c for c in candidates if c.may_mark), key=lambda each: each.rank)
-    hot = [each for each in concerned if each.hot]
+    markable = sorted((c for c in candidates if c.may_mark), key=lambda each: each.rank)
+    hot = [each for each in markable if each.hot]
     granted = _within(cap, hot)
-    granted |= _kept(guard, hot, granted, pool_sizes)
-    # The coolest go first; nodes that are hot but over the cap go last.
-    leaving = [each for each in concerned if each.marked and each.name not in granted]
+    granted |= _marks_to_keep(guard, hot, granted, pool_sizes)
+    # Release the coolest nodes first, and hot nodes over the cap last.
+    leaving = [each for each in markable if each.marked and each.name not in granted]
     leaving.sort(key=lambda each: (each.hot, each.severity, each.name))
-    allowed = count_of(guard.max_releases, sum(each.marked for each in concerned) + released)
+    allowed = count_of(guard.max_releases, sum(each.marked for each in markable) + released)
     leaving = leaving[: max(0, max(1, allowed) - released)]
     used = Counter(each.pool for each in candidates if each.marked)
     free = {pool: limit - used[pool] for pool, limit in cap.items()}
     arriving = _within(free, [each for each in hot if not each.marked and each.name in granted])
-    chosen = {each.name for each in concerned if each.marked} | arriving
+    chosen = {each.name for each in markable if each.marked} | arriving
     chosen -= {each.name for each in leaving}
     return MarkDecision(
         marked=frozenset(chosen),
         limited={
             each.name: _why_limited(guard, hot=each.hot)
-            for each in concerned
+            for each in markable
             if each.hot is not (each.name in chosen)
         },
         capped=frozenset(each.pool for each in hot if each.name not in granted),
     )
 
 
-def _kept(
+def _marks_to_keep(
     guard: GuardRules,
     hot: Sequence[MarkCandidate],
     granted: Collection[str],
     pool_sizes: Mapping[str, int],
 ) -> set[str]:
-    """Marks above the cap that stay all the same: nodes that are closed for a moment lower the cap,
-    and release no mark, unless a hotter node waits for its place.
+    """Marked nodes above the cap that keep their mark.
+
+    Nodes that are closed for a short time lower the cap. This alone must not release a mark, unless
+    a hotter node waits for the place.
     """
     most = {pool: count_of(guard.max_marked, size) for pool, size in pool_sizes.items()}
     waiting = {each.pool for each in hot if each.name in granted and not each.marked}
@@ -113,7 +117,7 @@ def _why_limited(guard: GuardRules, *, hot: bool) -> str:
 
 
 def _within(free: Mapping[str, int], ranked: Sequence[MarkCandidate]) -> set[str]:
-    """The first of the ``ranked`` ones, as many as are ``free`` in their pool."""
+    """Names of the first ``ranked`` candidates, as many as are ``free`` in each pool."""
     taken: Counter[str] = Counter()
     found = set()
     for each in ranked:
@@ -125,12 +129,12 @@ def _within(free: Mapping[str, int], ranked: Sequence[MarkCandidate]) -> set[str
 
 @dataclass(frozen=True, slots=True)
 class WriteFailure:
-    """A node that the API server did not let us change, and why; as text ``node: cause``."""
+    """A failed write of a node and its cause; as text ``node: cause``."""
 
     node: str
     cause: str
     again: bool = False
-    """Whether it was refused in an earlier tick, and is not tried again yet."""
+    """Whether the write failed in an earlier tick and waits for its retry."""
 
     def __str__(self) -> str:
         return f"{self.node}: {self.cause}"
@@ -138,20 +142,20 @@ class WriteFailure:
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """Which of the patches that are due are sent now."""
+    """The due patches that are sent now, and those that wait."""
 
     patches: tuple[NodePatch, ...] = ()
     delayed: Mapping[str, str] = field(default_factory=dict)
-    """By node, why it waits."""
+    """Per node, why the write rate delays its patch."""
     refused: tuple[WriteFailure, ...] = ()
-    """What the API server answered for those that wait because it refused them."""
+    """Earlier failures of the patches that wait for a retry."""
 
 
 NO_WRITES: Final = WriteBatch()
 
 
 class _Pause(NamedTuple):
-    """``seconds`` long, until ``end``; ``failure``: why, None where it was not even tried."""
+    """A backoff of ``seconds``, until ``end``; ``failure`` is None if the write was not tried."""
 
     seconds: float
     end: float
@@ -159,19 +163,19 @@ class _Pause(NamedTuple):
 
 
 class WritePace:
-    """What is left of the write rate, and the nodes that wait. ``now`` is in seconds of a clock
-    that never steps.
+    """The rate limit of node writes, and the backoff of failed ones. ``now`` is in seconds of a
+    monotonic clock.
     """
 
     def __init__(self) -> None:
         self._left: float | None = None
-        """Writes that are allowed now; it may be overdrawn."""
+        """Number of writes allowed now; negative if overdrawn."""
         self._at = 0.0
         self._pauses: dict[str, _Pause] = {}
 
     def choose(self, patches: Sequence[NodePatch], per_minute: int, now: float) -> WriteBatch:
-        """Choose from the ``patches`` that are due. A new mark never waits for the rate, but
-        counts: the others make up for what is sent beyond it.
+        """Choose which of the due ``patches`` are sent now. New marks never wait for the rate, but
+        count toward it: other patches wait longer when marks exceed it.
         """
         due = {patch.node for patch in patches}
         self._pauses = {name: pause for name, pause in self._pauses.items() if name in due}
@@ -193,7 +197,9 @@ class WritePace:
     def refused(
         self, failures: Iterable[WriteFailure], untried: Iterable[NodePatch], now: float
     ) -> None:
-        """These were refused, and those were not tried for it, of the batch chosen at ``now``."""
+        """Start a backoff for the failed patches of the batch chosen at ``now``, and for those that
+        were left ``untried`` because of them.
+        """
         found: dict[str, WriteFailure | None] = {patch.node: None for patch in untried}
         found |= {failure.node: failure for failure in failures}
         for name, failure in found.items():
@@ -203,8 +209,8 @@ class WritePace:
 
     def _refilled(self, per_minute: int, now: float) -> float:
         if self._left is None:
-            return float(per_minute)  # what a single pass would write
+            return float(per_minute)  # the first pass may use a full minute
         passed = now - self._at
-        # A tick that comes late has all that it missed, up to a minute.
+        # A late tick may use the rate that it missed, up to a minute.
         most = per_minute * min(max(CARRIED_OVER, passed), MINUTE) / MINUTE
         return min(max(1.0, most), self._left + passed * per_minute / MINUTE)

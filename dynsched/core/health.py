@@ -1,4 +1,4 @@
-"""Whether the last tick can be trusted, and the rules; what `/status` and the log say."""
+"""The health of the last tick and of each rule, as `/status` and the log report it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dynsched.util.durations import format_duration
 OVERDUE_INTERVALS: Final = 3
 """Intervals without a finished tick after which the loop counts as stuck."""
 OVERDUE_AT_LEAST: Final = 30.0
-"""Seconds, however short the interval is: a single query may take several."""
+"""Minimum in seconds, however short the interval is: a single query may take several seconds."""
 
 
 def why_unsuccessful(
@@ -28,8 +28,10 @@ def why_unsuccessful(
     failures: Sequence[WriteFailure],
     planned: int,
 ) -> str | None:
-    """Why a tick did not succeed: no rule of several could be queried (one that fails is that
-    rule's health only), or some of the ``planned`` writes failed. None when it did.
+    """Why a tick failed, or None if it succeeded.
+
+    It fails if no marking rule could be queried (a failure of some only affects the health of these
+    rules), or if some of the ``planned`` writes failed.
     """
     if not is_answered(rule_set, results):
         return f"no rule could be queried: {results[rule_set.marking_rules[0].name].error}"
@@ -39,14 +41,14 @@ def why_unsuccessful(
 
 
 def is_answered(rule_set: RuleSet, results: Mapping[str, QueryResult]) -> bool:
-    """Whether a rule that may mark nodes was answered."""
+    """Whether the query of at least one rule that may mark nodes succeeded."""
     return any(results[rule.name].error is None for rule in rule_set.marking_rules)
 
 
 def why_unhealthy(tick: Tick | None, age: float, interval: float) -> str | None:
-    """One line with the reason why `/status` is not ok; None when it is.
+    """Why `/status` is not ok, in one line, or None if it is.
 
-    ``age`` is of the tick, in seconds, by a clock that is never set.
+    ``age`` is the tick's age in seconds, by a monotonic clock.
     """
     if tick is None:
         return "no tick has finished yet"
@@ -60,32 +62,34 @@ def overdue_after(interval: float) -> float:
     return max(OVERDUE_AT_LEAST, OVERDUE_INTERVALS * interval)
 
 
-def _marking(tick: Tick) -> list[RuleHealth]:
-    """Of `RuleSet.marking_rules`."""
+def _marking_health(tick: Tick) -> list[RuleHealth]:
+    """The health of the `RuleSet.marking_rules`."""
     names = {rule.name for rule in tick.rule_set.marking_rules}
     return [health for health in tick.rules if health.rule.name in names]
 
 
 def is_blind(tick: Tick) -> bool:
-    """Whether there are nodes, and no rule that may mark them has a usable value of any."""
-    marking = _marking(tick)
+    """Whether there are nodes, but no rule that may mark them has a usable value for any."""
+    marking = _marking_health(tick)
     usable = any(health.quality.get(Quality.OK) for health in marking)
     return bool(marking and tick.evaluation.table.entries) and not usable
 
 
 def _why_none_is_usable(tick: Tick) -> str | None:
-    """Queries that succeed without a usable sample for any node (no series, only old or invalid
-    samples, names that match no node) are reported like queries that fail.
+    """Why no marking rule has a usable sample for any node, or None if one has.
+
+    Queries that succeed without such a sample (no series, only stale or invalid samples, names that
+    match no node) are reported like queries that fail.
     """
     if not is_blind(tick):
         return None
-    names = [health.rule.name for health in _marking(tick)]
+    names = [health.rule.name for health in _marking_health(tick)]
     first = next(iter(by_reason(unusable_rules(tick, names))))
     return f"no rule returned a usable sample for any node: {first}"
 
 
 def unusable_rules(tick: Tick, names: Collection[str]) -> dict[str, str]:
-    """For each of these rules that has no usable reading on any node: why."""
+    """For each of these rules without a usable reading on any node, the reason."""
     unmatched = unmatched_rules(tick)
     return {
         health.rule.name: health.error
@@ -102,8 +106,8 @@ def _counts(health: RuleHealth) -> str:
 
 
 def unmatched_rules(tick: Tick) -> dict[str, str | None]:
-    """For each rule whose query succeeds: why none of its samples matches a node (a misspelled
-    metric, an aggregation that drops the node's label), in one line; None when one does.
+    """For each rule whose query succeeds, why none of its samples matches a node, or None if one
+    does. Examples are a misspelled metric, and an aggregation that drops the node's label.
     """
     matched = tick.evaluation.matched
     return {
@@ -114,8 +118,8 @@ def unmatched_rules(tick: Tick) -> dict[str, str | None]:
 
 
 def several_series(tick: Tick) -> dict[str, str | None]:
-    """Of each rule whose query answers: that it has more than one series for a node, and what to do
-    about it, in one line; None where it has not.
+    """For each rule whose query succeeds, a warning if it has more than one series for a node and
+    what to do about it, in one line, or None.
     """
     return {
         health.rule.name: None if health.several is None else _why_several(health.several)
@@ -152,7 +156,7 @@ def rules_health(
     last_success: Mapping[str, float],
     past_errors: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[RuleHealth, ...]:
-    """In the order of the rules. ``last_success``: in Unix seconds, by rule."""
+    """The health of the rules, in their order. ``last_success`` is in Unix seconds, by rule."""
     return tuple(
         _rule_health(evaluation, rule, results[rule.name], last_success, past_errors)
         for rule in evaluation.rule_set.rules

@@ -1,7 +1,6 @@
-"""The record that goes with a mark: the annotation ``dynsched.io/pressure``, compact JSON.
+"""The record of a mark: the annotation ``dynsched.io/pressure``, compact JSON.
 
-It tells a person why the node is marked, and tells us what was put on the node and has to be taken
-back.
+It shows people why the node is marked, and tells dynsched what to remove from the node later.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class FiredRule(NamedTuple):
-    """A rule that fired when the mark was written; ``since`` in Unix seconds, if recorded."""
+    """A rule that was firing when the mark was written; ``since`` in Unix seconds, if recorded."""
 
     rule: str
     since: float | None = None
@@ -29,7 +28,7 @@ class FiredRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MarkRecord:
-    """The annotation that goes with a mark, as it was read; ``since`` is in Unix seconds."""
+    """The parsed annotation of a mark; ``since`` is in Unix seconds."""
 
     label: LabelMark | None
     taint: TaintMark | None
@@ -38,21 +37,21 @@ class MarkRecord:
 
     @property
     def mark(self) -> Mark:
-        """What was put on the node."""
+        """The label and taint that were put on the node."""
         return Mark(self.label, self.taint)
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The names of the rules that fired when the mark was written."""
+        """Names of the rules that were firing when the mark was written."""
         return tuple(each.rule for each in self.fired)
 
     def since_of(self, rule: str) -> float | None:
-        """Since when a rule fires; for a rule that is not in the record, since the mark was set."""
+        """When a rule began to fire. For a rule that is not recorded, the record's ``since``."""
         return next((each.since for each in self.fired if each.rule == rule), self.since)
 
 
 def read_record(node: Node) -> MarkRecord | None:
-    """None when the node has none. What cannot be read counts as not recorded."""
+    """The record on a node, or None if there is none. Unreadable parts count as not recorded."""
     text = node.annotations.get(keys.EVIDENCE_ANNOTATION)
     return None if text is None else _parse_record(text)
 
@@ -71,7 +70,7 @@ def _parse_record(text: str) -> MarkRecord:
 
 
 def fired_rules(text: str) -> tuple[str, ...]:
-    """The names of the rules in an annotation's text; none in a text that is not ours."""
+    """Names of the rules in an annotation's text; empty if the text is not ours."""
     return _parse_record(text).rules
 
 
@@ -81,8 +80,8 @@ def _parse_fired(entry: Mapping[str, Any]) -> FiredRule | None:
 
 
 def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
-    # By the same rules as a configured mark: a forged annotation cannot make us remove a label or
-    # a taint that we would never have written.
+    # Parsed like a configured mark, so that a forged annotation cannot make us remove a label or
+    # taint that we would never write.
     try:
         return parse(text)
     except (TypeError, AttributeError, ValueError):
@@ -90,7 +89,7 @@ def _parsed(parse: Callable[[str], _T], text: Any) -> _T | None:
 
 
 def write_record(mark: Mark, pressure: NodePressure) -> str:
-    """The text that `read_record` reads."""
+    """The annotation text that `read_record` parses."""
     label, taint = mark.texts
     record: dict[str, Any] = {
         "label": label,

@@ -1,4 +1,4 @@
-"""The mark on a node: how it stands there, and the patch that is due."""
+"""The mark on a node: its observed state, and the patch that is due."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from dynsched.util.formatting import format_threshold, format_value
 
 
 class MarkState(Struct, frozen=True, gc=False):
-    """How the mark stands on one node."""
+    """The observed state of the mark on one node."""
 
     node: Node
     has_label: bool
     has_taint: bool
     record: MarkRecord | None
     conflict: str | None
-    """Which label or taint of somebody else has the mark's key and another value."""
+    """The label or taint of someone else that has the mark's key but another value, or None."""
     older: Mark
-    """What of an older configuration is still there, according to the record."""
+    """Leftovers of an older configuration, according to the record."""
     ineligible: str | None
-    """Why the node must not be marked at all."""
+    """Why the node must not be marked, or None if it may be."""
     marked: bool
-    """The node carries our mark, a part of it, or one of an older configuration."""
+    """Whether the node carries our mark, a part of it, or one of an older configuration."""
 
     @property
     def may_mark(self) -> bool:
-        """Neither the rules nor somebody else's label or taint are against it."""
+        """Whether the node is eligible and has no conflict."""
         return self.ineligible is None and self.conflict is None
 
     @property
     def has_our_keys(self) -> bool:
-        """Whether anything on the node is ours; on all others nothing can be taken back."""
+        """Whether anything on the node is ours and could be removed."""
         return self.record is not None or self.marked
 
 
 def carried_parts(state: MarkState, mark: Mark) -> tuple[str, ...]:
-    """What of ours is on the node, each as ``label status=presure``; of ``mark`` first."""
+    """Our labels and taints on the node, as ``label status=presure``; those of ``mark`` first."""
     if not state.marked:
         return ()
     present = (
@@ -60,7 +60,7 @@ def carried_parts(state: MarkState, mark: Mark) -> tuple[str, ...]:
 
 
 def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkState:
-    """Without ``rules`` every node is eligible, as for `dynsched prune`."""
+    """The state of ``mark`` on a node. Without ``rules`` (`dynsched prune`) it is eligible."""
     record = read_record(node)
     older = _older(node, record, mark)
     has_label = has_taint = False
@@ -91,8 +91,10 @@ def mark_state(node: Node, mark: Mark, rules: NodeRules | None = None) -> MarkSt
 
 
 def _older(node: Node, record: MarkRecord | None, mark: Mark) -> Mark:
-    """What an older configuration put there. Only the default label is believed, because any client
-    that may write annotations can name any label in the record. The key of a taint is ours.
+    """The label and taint that an older configuration put on the node.
+
+    A recorded label is trusted only if it is the default one, because anyone who may write
+    annotations can name any label in the record. A recorded taint always has a key of ours.
     """
     label, taint = (record.label, record.taint) if record else (None, None)
     if str(label) != keys.DEFAULT_LABEL or (label and node.labels.get(label.key) != label.value):
@@ -108,102 +110,102 @@ class Action(StrEnum):
     MARK = "mark"
     RELEASE = "release"
     REPAIR = "repair"
-    """The mark stays; a part of it was missing or belongs to an older configuration."""
+    """The mark stays; a missing or outdated part of it, or of its record, is corrected."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePatch:
-    """One JSON merge patch for one node, not sent yet."""
+    """A JSON merge patch for one node."""
 
     node: str
     action: Action
     body: Mapping[str, Any]
-    """With the observed resourceVersion, so that the API server refuses it when the Node has
-    changed since."""
+    """Includes the observed resourceVersion, so that the API server rejects the patch if the Node
+    has changed since."""
     reason: str
     """One line for a person: the rules, values and thresholds behind the patch."""
 
     @property
     def changes_mark(self) -> bool:
-        """Whether it changes more than the record."""
+        """Whether the patch changes the label or a taint, not only the record."""
         return "spec" in self.body or "labels" in self.body.get("metadata", {})
 
     @property
     def version(self) -> str:
-        """The observed resourceVersion; empty when there is none."""
+        """The observed resourceVersion; empty if there is none."""
         return str(self.body.get("metadata", {}).get("resourceVersion", ""))
 
 
 @dataclass(frozen=True, slots=True)
 class MarkDecision:
-    """Which nodes carry the mark from now on, as far as the guard decides."""
+    """Which nodes carry the mark from now on, within the limits of ``guard``."""
 
     marked: frozenset[str]
     limited: Mapping[str, str]
-    """By node, why it is not marked although it is hot, or still marked although it is not."""
+    """Per node, why it is hot but not marked, or marked but not hot."""
     capped: frozenset[str] = frozenset()
-    """The pools in which ``max_marked`` binds."""
+    """Pools that have more hot nodes than ``max_marked`` allows."""
 
 
 def plan_node(
     state: MarkState, pressure: NodePressure, rule_set: RuleSet, decision: MarkDecision
 ) -> NodePatch | None:
-    """The patch after which the node is as the ``decision`` wants it; None when nothing is due.
+    """The patch that makes the node match the ``decision``, or None if none is due.
 
-    Where somebody else set the mark's label or taint to another value the node is never marked, and
-    what dynsched set on it is removed. A cool node whose release is delayed stays as it is.
+    If someone else set the mark's label or taint to another value, the node is never marked, and
+    what dynsched set on it is removed. A cool node whose release is delayed is left as it is.
     """
     wanted = pressure.node in decision.marked and state.ineligible is None
     if rule_set.mark.is_none or not (wanted or state.has_our_keys):
         return None  # most nodes, at every tick
     if wanted and state.conflict is None and (state.marked or pressure.hot):
-        return _put(state, pressure, rule_set) if pressure.hot else None
-    return _take_back(state, _why_released(state, pressure), state.older, rule_set.mark)
+        return _plan_mark(state, pressure, rule_set) if pressure.hot else None
+    return _plan_removal(state, _why_released(state, pressure), state.older, rule_set.mark)
 
 
 def plan_prune(nodes: Iterable[Node], mark: Mark) -> list[NodePatch]:
-    """The patches that take back all that we ever put on these nodes, and nothing else."""
+    """The patches that remove everything we ever put on these nodes, and nothing else."""
     reason = "everything that dynsched put there is removed"
     planned = []
     for state in (mark_state(node, mark) for node in nodes):
-        # Someone asked for it, so any label that the record names is believed to be ours.
+        # The user requested the removal, so any label that the record names is trusted to be ours.
         recorded = Mark(None, None) if state.record is None else state.record.mark
-        planned.append(_take_back(state, reason, recorded, mark))
+        planned.append(_plan_removal(state, reason, recorded, mark))
     return [patch for patch in planned if patch is not None]
 
 
-def _put(state: MarkState, pressure: NodePressure, rule_set: RuleSet) -> NodePatch | None:
+def _plan_mark(state: MarkState, pressure: NodePressure, rule_set: RuleSet) -> NodePatch | None:
     mark, record = rule_set.mark, state.record
     edit = _Edit(state.node)
-    edit.take_back(state.older)
+    edit.remove(state.older)
     if mark.label and not state.has_label:
         edit.labels[mark.label.key] = mark.label.value
     if mark.taint and not state.has_taint:
         taint = mark.taint
         raw = {"key": taint.key, "value": taint.value, "effect": taint.effect}
         edit.taints = [*edit.taints, raw]
-    # A rule that fires since the mark was set is added: after a restart it must keep the mark too.
+    # Add rules that began to fire after the mark was set: they must keep it after a restart too.
     is_recorded = (
         record is not None and record.mark == mark and pressure.known_to_fire <= set(record.rules)
     )
     if is_recorded and not edit.changed:
-        return None  # most marked nodes, at every tick: no text is made for them
+        return None  # most marked nodes, at every tick: skip building the record
     edit.annotations[keys.EVIDENCE_ANNOTATION] = write_record(mark, pressure)
     action = Action.REPAIR if state.marked else Action.MARK
     return edit.patch(action, describe(pressure))
 
 
-def _take_back(state: MarkState, reason: str, *marks: Mark) -> NodePatch | None:
+def _plan_removal(state: MarkState, reason: str, *marks: Mark) -> NodePatch | None:
     edit = _Edit(state.node)
     for mark in marks:
-        edit.take_back(mark)
+        edit.remove(mark)
     if state.record is not None:
         edit.annotations[keys.EVIDENCE_ANNOTATION] = None
     return edit.patch(Action.RELEASE, reason)
 
 
 def is_done(patch: NodePatch, node: Node) -> bool:
-    """Whether the node has already all that the patch would set, and lacks what it removes."""
+    """Whether the patch would not change the node any more."""
     metadata = patch.body["metadata"]
     taints = patch.body["spec"]["taints"] if "spec" in patch.body else node.taints
     return list(taints or ()) == list(node.taints) and all(
@@ -214,7 +216,7 @@ def is_done(patch: NodePatch, node: Node) -> bool:
 
 
 def apply_patch(node: Node, patch: NodePatch) -> Node:
-    """The node as the API server would have it after the patch. Taints of others stay."""
+    """The node after the patch. Taints of others stay as they are on the node."""
     metadata = patch.body["metadata"]
     changed, taints = metadata.get("labels", {}), node.taints
     labels = _merged(node.labels, changed)
@@ -267,7 +269,7 @@ def _why_released(state: MarkState, pressure: NodePressure) -> str:
 
 
 class _Edit:
-    """A merge patch in the making. Only our own keys go in; None removes a key."""
+    """Builds a merge patch. It changes only our own keys; None removes a key."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -277,13 +279,11 @@ class _Edit:
 
     @property
     def changed(self) -> bool:
-        """Whether labels or taints of the node differ; annotations do not count."""
+        """Whether labels or taints would change; annotations do not count."""
         return bool(self.labels) or self.taints != list(self.node.taints)
 
-    def take_back(self, mark: Mark) -> None:
-        """Remove the label if it has the value that we put, and our own taint; all other taints
-        stay as they are, in their order.
-        """
+    def remove(self, mark: Mark) -> None:
+        """Remove our taint, and the label if it has our value. Other taints keep their order."""
         label, taint = mark.label, mark.taint
         if label and self.node.labels.get(label.key) == label.value:
             self.labels[label.key] = None
@@ -291,7 +291,7 @@ class _Edit:
             self.taints = [raw for raw in self.taints if not taint.is_same(raw)]
 
     def patch(self, action: Action, reason: str) -> NodePatch | None:
-        """The whole edit with the observed resourceVersion; None where there is nothing in it."""
+        """The patch with the observed resourceVersion, or None if it is empty."""
         if not self.changed and not self.annotations:
             return None
         metadata: dict[str, Any] = {"resourceVersion": self.node.resource_version}

@@ -1,4 +1,4 @@
-"""The nodes of one evaluation, each with what follows from it without its load."""
+"""The nodes of one evaluation, with all values derived from them except load."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from dynsched.rules.rule_set import Rule, RuleSet
 
 
 class NodeEntry(Struct, frozen=True, gc=False):
-    """A node, and what follows from it without its load."""
+    """A node and all values derived from it except load."""
 
     node: Node
     mark: MarkState
     group: NodeGroup
     rules: tuple[Rule, ...]
-    """The rules that apply to it."""
+    """The rules that apply to the node."""
 
 
 @dataclass(frozen=True)
 class NodeTable:
-    """The nodes of one evaluation, by name. A node is replaced and never changed, so what follows
-    from it is taken over from one evaluation to the next.
+    """The nodes of one evaluation, keyed by name. Nodes are immutable, so the entry of an unchanged
+    node is reused in the next evaluation.
     """
 
     rule_set: RuleSet
@@ -46,7 +46,7 @@ class NodeTable:
     def of(
         cls, nodes: Mapping[str, Node], rule_set: RuleSet, before: NodeTable | None = None
     ) -> NodeTable:
-        """``before``: the last table, from which entries by the same rules are taken over."""
+        """Build the table. Entries of the last one, ``before``, are reused under the same rules."""
         known = before.entries if before is not None and before.rule_set is rule_set else {}
         entries = {}
         for name, node in nodes.items():
@@ -54,39 +54,39 @@ class NodeTable:
             if entry is None or entry.node is not node:
                 entry = _entry(node, rule_set)
             entries[name] = entry
-        if before is not None and _are_found_alike(entries, before.entries):
+        if before is not None and _have_same_lookup(entries, before.entries):
             return cls(rule_set, entries, before.lookup)
         return cls(rule_set, entries, AddressLookup(nodes.values()))
 
     @cached_property
     def nodes(self) -> Mapping[str, Node]:
-        """By name."""
+        """Keyed by node name."""
         return {name: entry.node for name, entry in self.entries.items()}
 
     @cached_property
     def groups(self) -> Mapping[str, NodeGroup]:
-        """By name of the node."""
+        """Keyed by node name."""
         return {name: entry.group for name, entry in self.entries.items()}
 
     @cached_property
     def marked(self) -> frozenset[str]:
-        """The names of the nodes that carry the mark, or a part of it."""
+        """Names of the nodes that carry the mark, or a part of it."""
         return frozenset(name for name, entry in self.entries.items() if entry.mark.marked)
 
     @cached_property
     def conflicts(self) -> Mapping[str, str]:
-        """By name of the node, what somebody else has put where the mark would be."""
+        """Per node name, the label or taint of someone else in the place of the mark."""
         marks = ((name, entry.mark.conflict) for name, entry in self.entries.items())
         return {name: conflict for name, conflict in marks if conflict is not None}
 
     @cached_property
     def pool_sizes(self) -> Counter[str]:
-        """How many nodes may be marked in each pool."""
+        """Number of nodes per pool that may be marked."""
         return Counter(each.group.pool for each in self.entries.values() if each.mark.may_mark)
 
     @cached_property
     def open_sizes(self) -> Counter[str]:
-        """How many of them take pods now: those that are not closed."""
+        """Number of nodes per pool that may be marked and accept pods now (are not closed)."""
         return Counter(
             each.group.pool
             for each in self.entries.values()
@@ -95,8 +95,9 @@ class NodeTable:
 
     @cached_property
     def pool_taints(self) -> Mapping[str, frozenset[Taint]]:
-        """By pool, the hard taints of most of its nodes: its pods tolerate them. Not of all: one
-        node that lacks the pool's taint would close all others.
+        """Per pool, the hard taints of most of its nodes, which its pods are assumed to tolerate.
+
+        If all nodes had to have a taint, one node without it would close all others.
         """
         groups = Counter(group for group in self.groups.values() if group.pool)
         sizes, carriers = Counter[str](), Counter[tuple[str, Taint]]()
@@ -112,8 +113,8 @@ class NodeTable:
         }
 
 
-def _are_found_alike(entries: Mapping[str, NodeEntry], before: Mapping[str, NodeEntry]) -> bool:
-    """Whether an `AddressLookup` of their nodes gives the same."""
+def _have_same_lookup(entries: Mapping[str, NodeEntry], before: Mapping[str, NodeEntry]) -> bool:
+    """Whether an `AddressLookup` gives the same results for both."""
     return entries.keys() == before.keys() and all(
         entry is (old := before[name])
         or (entry.node.known_as == old.node.known_as and is_ready(entry.node) is is_ready(old.node))

@@ -1,4 +1,4 @@
-"""A node, the names and addresses by which samples know it, and which nodes may be marked."""
+"""Nodes: how samples are matched to them by name or address, and which ones may be marked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynsched.rules.sections import GuardRules, NodeRules
 
 _HARD_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _NOT_READY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_OF_KUBERNETES: Final = "node.kubernetes.io/"
+_KUBERNETES_PREFIX: Final = "node.kubernetes.io/"
 _CLOSING: Final = frozenset(
     {
         "karpenter.sh/disrupted",
@@ -25,14 +25,14 @@ _CLOSING: Final = frozenset(
 )
 """Taints of nodes that an autoscaler is about to remove, or whose agents are not ready for pods."""
 _MAX_NAMED: Final = 3
-"""Nodes that a message names where many share one address."""
+"""Maximum number of nodes that a message lists if they share an address."""
 
 
 def canonical(text: str) -> str:
-    """The one spelling of a name or an address.
+    """Normalise a node name or address.
 
-    An IPv6 address is compressed and in lower case (RFC 5952), without its zone; one that wraps an
-    IPv4 address becomes that address. Everything else is a name: lower case, no trailing dot.
+    An IPv6 address is compressed and in lower case (RFC 5952), without its zone. An IPv4-mapped one
+    becomes the IPv4 address. Everything else is a name: lower case, no trailing dot.
     """
     if ":" in text:
         try:
@@ -41,7 +41,7 @@ def canonical(text: str) -> str:
             return text.lower()
         return str(address.ipv4_mapped or address)
     lowered = text.lower().removesuffix(".")
-    return text if lowered == text else lowered  # the same object: it is kept for every node
+    return text if lowered == text else lowered  # reuse the object: one is kept per node
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class Node:
 
     name: str
     uid: str = ""
-    """Differs for a node that was deleted and created again under its name."""
+    """Changes if the node is deleted and created again under the same name."""
     resource_version: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only the annotations under ``dynsched.io/``."""
     taints: tuple[Mapping[str, Any], ...] = ()
-    """As they came: ``spec.taints`` is an atomic list, so a write must send the taints of others
-    back unchanged."""
+    """Unparsed: ``spec.taints`` is an atomic list, so a write must send the taints of others back
+    unchanged."""
     addresses: tuple[tuple[str, str], ...] = ()
     """Pairs ``(type, address)``."""
     allocatable: Mapping[str, float] = field(default_factory=dict)
     """``cpu`` in cores, ``memory`` in bytes."""
     created: float = 0.0
-    """In whole Unix seconds, by the API server's clock; 0 when it is unknown."""
+    """In whole Unix seconds on the API server's clock; 0 if unknown."""
     known_as: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The name, then the addresses, as `canonical` gives them."""
+    """The name, then the addresses, each in `canonical` form."""
 
     def __post_init__(self) -> None:
         texts = (self.name, *(address for _type, address in self.addresses))
@@ -73,7 +73,7 @@ class Node:
 
 
 def why_ineligible(node: Node, rules: NodeRules) -> str | None:
-    """The first reason why the node must not be marked, in one line; None when it may be."""
+    """The first reason why the node must not be marked, in one line, or None if it may be."""
     if node.labels.get(keys.IGNORE_LABEL) == "true":
         return Reason("ignored", f"{keys.IGNORE_LABEL}=true")
     for label, value in keys.VIRTUAL_LABELS:
@@ -88,7 +88,7 @@ def why_ineligible(node: Node, rules: NodeRules) -> str | None:
 
 
 def pool_of(node: Node, guard: GuardRules) -> str:
-    """The value of ``guard.pool_label``; "" where that is not set."""
+    """The node's value of ``guard.pool_label``; "" if the key or the label is not set."""
     return node.labels.get(guard.pool_label, "") if guard.pool_label else ""
 
 
@@ -97,43 +97,44 @@ Taint = tuple[str, str, str]
 
 
 def hard_taints(node: Node) -> frozenset[Taint]:
-    """The taints that keep pods away which do not tolerate them."""
+    """The NoSchedule and NoExecute taints, which keep out pods that do not tolerate them."""
     taints = [taint for taint in node.taints if taint.get("effect") in _HARD_EFFECTS]
     return frozenset((str(t.get("key")), str(t.get("value")), str(t["effect"])) for t in taints)
 
 
 def is_ready(node: Node) -> bool:
-    """Whether its kubelet reports that it is; the node controller taints it otherwise."""
+    """Whether the node is ready. The node controller taints it unless the kubelet reports so."""
     return all(key not in _NOT_READY for key, _, _ in hard_taints(node))
 
 
 def is_closed(node: Node) -> bool:
-    """Whether new pods should not go there: it is cordoned, not ready, under pressure by the
-    kubelet, about to be removed, or its agents are not ready. The effect of the taint is ignored.
+    """Whether new pods should avoid the node.
+
+    It is cordoned, not ready, under pressure according to the kubelet, about to be removed, or its
+    agents are not ready. The effects of the taints are ignored.
     """
     names = (str(taint.get("key")) for taint in node.taints)
-    return any(name in _CLOSING or name.startswith(_OF_KUBERNETES) for name in names)
+    return any(name in _CLOSING or name.startswith(_KUBERNETES_PREFIX) for name in names)
 
 
 class NodeGroup(NamedTuple):
-    """Nodes of one group take the same pods: they have the same pool and the same hard taints."""
+    """Nodes with the same pool and the same hard taints, so they accept the same pods."""
 
     pool: str
     taints: frozenset[Taint]
 
 
 def group_of(node: Node, guard: GuardRules) -> NodeGroup:
-    """The group of a node."""
     return NodeGroup(pool_of(node, guard), hard_taints(node))
 
 
 def spellings(text: str) -> Iterable[str]:
-    """What a sample's label may stand for, in the order of lookup: the whole text, the text before
-    the port and without brackets, and the canonical form of that.
+    """Spellings to look up for a label value, in order: the whole text, the text without port and
+    brackets, and the canonical form of that.
     """
     yield text
     host, colon, port = text.rpartition(":")
-    # The last group of a bare IPv6 address is no port, though it may be all digits.
+    # The last group of a bare IPv6 address is not a port, even if it is all digits.
     has_port = colon and port.isdigit() and (":" not in host or host.startswith("["))
     bare = (host if has_port else text).removeprefix("[").removesuffix("]")
     yield bare
@@ -156,9 +157,11 @@ def _is_ip(text: str) -> bool:
 
 
 class AddressLookup:
-    """From a label's value to a node: by name and by every address. A name wins over an address.
-    Where nodes share an address and one alone is ready, that one has it: the object of a machine
-    that got another name stays behind, not ready; also one that was named by its IP address.
+    """Finds the node for a label value, by name or by any address. Names take precedence.
+
+    If nodes share an address and only one of them is ready, the address belongs to that one: a
+    machine that registers under a new name leaves its old Node behind, not ready. The same applies
+    if the old Node is named after the IP address.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -178,16 +181,16 @@ class AddressLookup:
             heirs = [other for other in others if other in ready]
             is_left_behind = node.name not in ready and len(heirs) == 1 and _is_ip(name)
             self._nodes[name] = heirs[0] if is_left_behind else node.name
-        self._give_to_the_ready(ready)
+        self._prefer_ready(ready)
 
-    def _give_to_the_ready(self, ready: Collection[str]) -> None:
+    def _prefer_ready(self, ready: Collection[str]) -> None:
         for address, names in list(self._shared.items()):
             if len(found := [name for name in names if name in ready]) == 1:
                 self._nodes[address] = found[0]
                 del self._shared[address]
 
     def find(self, text: str) -> Found:
-        """The node of a label's value. Results are cached: each tick asks for the same texts."""
+        """The node for a label value. Results are cached: each tick looks up the same values."""
         found = self._found.get(text)
         if found is None:
             if len(self._found) > 4 * len(self._nodes) + 1000:  # series come and go

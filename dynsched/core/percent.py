@@ -1,4 +1,4 @@
-"""A rule's value as load in percent, the same for all rules: 0 is idle, 100 is full."""
+"""Converts values of rules to load in percent, one scale for all rules: 0 is idle, 100 is full."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ MAX_LOAD: Final = 500.0
 """Percent: the upper limit of a load, five times full. Higher loads count as equal."""
 FULL: Final = 100.0
 LEAST_LOAD: Final = -5.0
-"""Percent: what rounding, and counters read one after the other, can make of an idle node."""
+"""Percent: the lowest load that an idle node shows because of rounding, or because its counters are
+read one after the other."""
 FALLING_SCALE: Final = 4.0
-"""A value that falls with load means 50 % at this many times the threshold."""
+"""For a value that falls with load: at this multiple of the threshold the load is 50 %."""
 _MOST: Final = sys.float_info.max
-"""A value that cannot be counted must not be divided by infinity, which is no number."""
+"""Upper limit for divisors and values, because infinity divided by infinity is not a number."""
 
 
 def load_percent(rule: Rule, value: float) -> float:
-    """The load that a finite ``value`` of the rule means, 0 to MAX_LOAD.
+    """The load that a finite ``value`` of the rule means, from 0 to MAX_LOAD.
 
-    A value that rises with load counts as a share of ``full_at``. One that falls (``op`` ``<``:
-    memory.available) is 80 at its threshold, 100 at 0, and 50 at four times the threshold.
+    A value that rises with load counts as a share of ``full_at``. One that falls with load (``op``
+    is ``<``, as for memory.available) means 100 at 0, 80 at the threshold, and 50 at four times the
+    threshold.
     """
     if rule.higher_is_worse:
         return min(max(100 * value / full_at(rule), 0.0), MAX_LOAD) + 0.0  # never -0.0
@@ -32,15 +34,16 @@ def load_percent(rule: Rule, value: float) -> float:
 
 
 def plausible_values(rule: Rule) -> tuple[float, float]:
-    """The least and the most that a value of the rule can be: LEAST_LOAD to MAX_LOAD, for a rule
-    whose values are known to be shares of full load; else any finite number.
+    """The smallest and the largest plausible value of the rule.
 
-    A percentage that falls with load is what is left of full: less than nothing on a node whose
-    load is above full, and more than full where it is compared with what is requested.
+    They mean LEAST_LOAD and MAX_LOAD if the values are known to be shares of full load. Otherwise
+    any finite number is plausible.
+    A percentage that falls with load is the part that is left. It is negative on a node whose load
+    is above full, and may be above 100 if it is relative to what is requested.
     """
     if rule.higher_is_worse and rule.measures_share:
         full = full_at(rule)
-        if rule.is_percent:  # with a threshold up to 1 it would be taken for a share of 1
+        if rule.is_percent:  # a threshold up to 1 would make it a share of 1
             full = max(full, FULL)
         return LEAST_LOAD * full / 100, min(MAX_LOAD * full / 100, _MOST)
     if rule.is_percent and abs(rule.threshold) <= FULL:
@@ -49,14 +52,15 @@ def plausible_values(rule: Rule) -> tuple[float, float]:
 
 
 def with_load(rule: Rule, value: float, load: float) -> float:
-    """The value with this much more load, for a rule whose higher values are more load."""
+    """The value after its load rose by ``load``, for a rule whose higher values are more load."""
     return max(-_MOST, min(value + load * full_at(rule) / 100, _MOST))
 
 
 def full_at(rule: Rule) -> float:
-    """The value at which a node is full: the rule's own ``full_at``, else derived from its
-    threshold. Up to 1 it is a share, up to 100 a percentage; beyond that no scale is known, and a
-    quarter more than the threshold is taken.
+    """The value at which a node is full: ``full_at`` of the rule, or derived from its threshold.
+
+    A threshold up to 1 is a share, and one up to 100 a percentage. Beyond that the scale is
+    unknown, and full is assumed to be a quarter above the threshold.
     """
     if rule.full_at is not None:
         return rule.full_at

@@ -1,5 +1,5 @@
-"""The alerts after a start: the past of each rule goes through the same transition as every tick,
-so that a restart loses nothing.
+"""Restores the alerts after a start. The history of each rule goes through the same transition as
+every tick, so a restart loses nothing.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from dynsched.core.samples import Sample, Series, match_samples
 from dynsched.rules.rule_set import RuleSet
 
 MAX_STEPS: Final = 360
-"""The most evaluations of one replay; a longer window is replayed in longer steps."""
+"""Maximum number of evaluations in one replay; a longer window is replayed in longer steps."""
 ALERTS: Final = 500_000
-"""The evaluations of alerts in one replay, of all steps, rules and nodes: 5 s of CPU time."""
+"""Target number of alert evaluations in one replay (steps x rules x nodes): 5 s of CPU time."""
 _SKEW: Final = 3600.0
-"""Seconds by which the API server's clock may be ahead of ours. The creation time of a node that is
+"""Seconds by which the API server's clock may be ahead of ours. A node's creation time that is
 further ahead is ignored."""
 
 
 Histories = Mapping[str, Sequence[Series] | None]
-"""Rule name -> the history of its expression; None when no history is available: all of it is
-then unknown."""
+"""The history of each rule's expression, keyed by rule name. None if no history is available, so
+that the past of the rule is unknown."""
 
 
 def replay_times(
     rule_set: RuleSet, now: float, interval: float, nodes: int = 1
 ) -> tuple[float, ...]:
-    """The moments before ``now`` at which ticks would have been, back to where the longest ``for``
-    or ``keep_firing_for`` begins; none when no rule looks back. Fewer where there are many
-    ``nodes``, but at least two within the shortest duration.
+    """The times of the ticks to replay, over the longest ``for`` or ``keep_firing_for`` before
+    ``now``; empty if no rule has one.
+
+    With many ``nodes`` there are fewer, but (up to MAX_STEPS) two within the shortest duration.
     """
     both = [each for rule in rule_set.rules for each in (rule.hold_duration, rule.keep_firing_for)]
     window = max(both)
@@ -41,7 +42,7 @@ def replay_times(
     if window:
         steps = max(steps, math.ceil(2 * window / min(each for each in both if each)))
     step = max(interval, window / min(steps, MAX_STEPS))
-    # One step more than fits: what was over just as long as ``for`` fires at the first tick.
+    # One extra step: a value that was over for exactly ``for`` then fires at the first tick.
     count = int(window / step) + 1 if window else 0
     return tuple(now - number * step for number in range(count, 0, -1))
 
@@ -57,12 +58,12 @@ def replay(
 ) -> Alerts:
     """``alerts`` after an evaluation at each of ``times`` (Unix seconds, rising, ``step`` apart).
 
-    The past of a node begins when it was created: what came before is another node's of its name.
-    ``until`` is when the whole replay ends, of which ``times`` may be a part.
+    A node's past begins at its creation; earlier samples are of another node with the same name.
+    ``times`` may be a part of a replay, and ``until`` is when the whole replay ends.
     """
     rules, lookup = table.rule_set.rules, table.lookup
     for now in times:
-        there = _created_by(table, now, until)
+        past = _created_by(table, now, until)
         readings = {}
         for rule in rules:
             history = histories.get(rule.name)
@@ -70,8 +71,8 @@ def replay(
                 samples = [*_samples_at(history, now - step + GRAIN, now + GRAIN)]
                 found = match_samples(rule, samples, lookup, fresh_since=now - rule.stale_after)
                 readings[rule.name] = found.readings
-        before = {name: _renewed(there, alerts.get(name, {}), name, now) for name in there.entries}
-        after = next_alerts(there, readings, before, now)
+        before = {name: _readopted(past, alerts.get(name, {}), name, now) for name in past.entries}
+        after = next_alerts(past, readings, before, now)
         # For a rule without history, the mark on a node is adopted as of now.
         unknown = [rule.name for rule in rules if rule.name not in readings]
         alerts = {
@@ -81,11 +82,11 @@ def replay(
 
 
 def finish_replay(table: NodeTable, alerts: Alerts, now: float) -> Alerts:
-    """What a whole replay came to, for the first tick to go on from.
+    """The alerts of a whole replay, from which the first tick goes on.
 
-    An alert is dropped that fires on an unmarked node whose value is not over the threshold any
-    more: ``keep_firing_for`` and a dead band keep a mark, and there is none to keep. Those of
-    shadow rules never have one, and with ``mark: none`` none has: all stay.
+    On an unmarked node, a firing alert whose value no longer breaches the threshold is dropped:
+    ``keep_firing_for`` and a dead band keep a mark, and there is none to keep. Alerts of shadow
+    rules never have a mark, nor has any alert with ``mark: none``, so these stay.
     """
     if table.rule_set.mark.is_none:
         return alerts
@@ -119,11 +120,13 @@ def _samples_at(history: Sequence[Series], since: float, until: float) -> Iterat
             yield sample
 
 
-def _renewed(
+def _readopted(
     table: NodeTable, alerts: Mapping[str, Alert], name: str, now: float
 ) -> Mapping[str, Alert]:
-    """Alerts that were adopted and have had no good reading since are adopted once more: they do
-    not grow stale in a time of which nothing is known.
+    """The node's alerts before the evaluation at ``now``.
+
+    Adopted alerts without a good reading are adopted again, so that they do not become stale during
+    a time of which nothing is known.
     """
     adopted = adopted_alerts(table.entries[name], table.rule_set, now)
     known = {rule: alert for rule, alert in alerts.items() if not alert.adopted}

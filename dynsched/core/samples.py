@@ -1,7 +1,7 @@
-"""From the samples of one rule to a reading for each node.
+"""Turns the samples of one rule into a reading for each node.
 
-Exporters name a node in many ways: by its name or by one of its addresses, with or without a port,
-in the label ``node`` here and in ``instance`` there.
+Exporters identify a node by its name or by one of its addresses, with or without a port, and in the
+label ``node`` or ``instance``.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dynsched.core.nodes import AddressLookup
 from dynsched.core.percent import plausible_values
 from dynsched.rules.rule_set import Rule
 
-_LOOKED_AT: Final = 200
-"""Samples among which a label with the node is looked for."""
+_MAX_SEARCHED: Final = 200
+"""Maximum number of samples that are searched for a label with the node."""
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """One value as it was answered; ``timestamp`` is in Unix seconds."""
+    """One sample of a query result; ``timestamp`` is in Unix seconds."""
 
     labels: Mapping[str, str]
     value: float
@@ -35,7 +35,7 @@ class Sample(Struct, frozen=True, gc=False):
 
 
 class Series(Struct, frozen=True, gc=False):
-    """Many values of the same labels, in the order of their times."""
+    """Values with the same labels, in the order of their times."""
 
     labels: Mapping[str, str]
     points: Sequence[tuple[float, float]]
@@ -50,12 +50,12 @@ class Series(Struct, frozen=True, gc=False):
 
 
 class Quality(StrEnum):
-    """How good one rule's reading on one node is, in this evaluation."""
+    """The quality of one rule's reading on one node in one evaluation."""
 
     OK = "ok"
     MISSING = "missing"  # the query succeeded, but has no sample for this node
     STALE = "stale"  # the sample is older than stale_after
-    INVALID = "invalid"  # NaN, infinite, or no value that the rule can have
+    INVALID = "invalid"  # NaN, infinite, or not plausible for the rule
     FAILED = "failed"  # the query itself failed
 
 
@@ -64,27 +64,28 @@ class QueryResult:
     """The result of one rule's query: samples or an error. A failed query raises no exception."""
 
     samples: Sequence[Sample] = ()
-    """Empty when the query failed: nothing is known then, which is not "no load"."""
+    """Empty if the query failed, which means "unknown", not "no load"."""
     error: str | None = None
-    """One line for a person when the query failed: what is wrong, where, what to do."""
+    """If the query failed, one line that says what is wrong, where, and what to do."""
     warnings: tuple[str, ...] = ()
-    """Not empty for a partial answer: a node without a sample in it is MISSING, not cool."""
+    """Not empty for a partial answer. A node without a sample in it is MISSING, not cool."""
     duration: float = 0.0
     refused: bool = False
-    """Whether the query itself is wrong: the server says so, or its result belongs to no node."""
+    """Whether the query itself is wrong: the server rejects it, or its result is of a type that has
+    no sample for each node, such as a scalar."""
     is_new: bool = True
-    """False for an answer that counts again, because the next one is not there yet."""
+    """False for an earlier answer that is used again, because the next one has not arrived yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeUsage:
-    """One NodeMetrics object of metrics-server: what a node uses."""
+    """What a node uses, from one NodeMetrics object of metrics-server."""
 
     node: str
     amounts: Mapping[str, float]
-    """Cores (``cpu``) and bytes (``memory``), without what could not be read."""
+    """Cores (``cpu``) and bytes (``memory``), without unreadable values."""
     taken_at: float | None
-    """In Unix seconds; None where the time could not be read."""
+    """In Unix seconds, or None if the time could not be read."""
 
 
 class Reading(Struct, frozen=True, gc=False):
@@ -94,7 +95,7 @@ class Reading(Struct, frozen=True, gc=False):
     taken: float
     quality: Quality
     expected: float | None = None
-    """What the value is expected to be; None where the rule compares the measured one."""
+    """The expected value, or None if the measured one is compared."""
 
 
 MISSING: Final = Reading(math.nan, math.nan, Quality.MISSING)
@@ -102,7 +103,7 @@ FAILED: Final = Reading(math.nan, math.nan, Quality.FAILED)
 
 
 class Unmatched(Struct, frozen=True, gc=False):
-    """A sample that belongs to no node, and why; ``value`` of the label that should name it."""
+    """A sample that matches no node, and why. ``value`` is of the label that should name it."""
 
     rule: str
     value: str
@@ -111,7 +112,7 @@ class Unmatched(Struct, frozen=True, gc=False):
 
 class SeveralSeries(Struct, frozen=True, gc=False):
     """A rule has more than one series for each of ``nodes`` nodes; the worst value counts.
-    ``labels``: those in which the series of the node ``example`` differ.
+    ``labels`` are the ones in which the series of the node ``example`` differ.
     """
 
     rule: str
@@ -121,21 +122,22 @@ class SeveralSeries(Struct, frozen=True, gc=False):
 
 
 class Matched(Struct, frozen=True, gc=False):
-    """One rule's samples, by the name of their node."""
+    """One rule's readings, keyed by node name, and the problems found when matching them."""
 
     readings: Mapping[str, Reading]
     unmatched: tuple[Unmatched, ...] = ()
     several: SeveralSeries | None = None
     holder: str = ""
-    """As `holder_of` gives it."""
+    """The result of `holder_of`."""
 
 
 def holder_of(
     labels: Iterable[Mapping[str, str]], used: Sequence[str], lookup: AddressLookup
 ) -> str:
-    """The label that holds the node, where it is none of ``used``; else "". Where a label of the
-    exporter has the name of one that Prometheus adds, Prometheus calls the exporter's
-    ``exported_...``, and the other one names the exporter's own node.
+    """The label that should name the node instead of those ``used``, or "" if there is none.
+
+    If an exporter's label has the same name as one that Prometheus adds, Prometheus renames the
+    exporter's label to ``exported_...``. The other one then names the node of the exporter itself.
     """
     named: defaultdict[str, set[str]] = defaultdict(set)
     for each in labels:
@@ -153,11 +155,11 @@ def holder_of(
 def match_samples(
     rule: Rule, samples: Sequence[Sample], lookup: AddressLookup, *, fresh_since: float = -math.inf
 ) -> Matched:
-    """Match all samples of one rule.
+    """Match all samples of one rule to nodes.
 
-    Where a node has several samples (an expression that does not aggregate, two clusters in one
-    Prometheus), the worst one counts, in whatever order they came. A sample that is invalid, or
-    older than ``fresh_since`` (Unix seconds), counts only where there is no better one.
+    If a node has several samples (an expression that does not aggregate, two clusters in one
+    Prometheus), the worst one counts, whatever their order. A sample that is invalid, or older than
+    ``fresh_since`` (Unix seconds), counts only if there is no better one.
     """
     chosen: dict[str, Sample] = {}
     doubles: dict[str, list[Sample]] = {}
@@ -183,7 +185,7 @@ def match_samples(
     is_suspect = (
         doubles or unmatched or any("exported_" in n for s in samples[:1] for n in s.labels)
     )
-    looked_at = [sample.labels for sample in samples[:_LOOKED_AT]] if is_suspect else ()
+    looked_at = [sample.labels for sample in samples[:_MAX_SEARCHED]] if is_suspect else ()
     return Matched(
         {node: _reading(sample, plausible) for node, sample in chosen.items()},
         tuple(sorted(unmatched, key=lambda each: (each.value, each.reason))),
@@ -201,7 +203,7 @@ def _reading(sample: Sample, plausible: tuple[float, float]) -> Reading:
 def _precedence(
     rule: Rule, sample: Sample, fresh_since: float, plausible: tuple[float, float]
 ) -> tuple[bool, bool, float, float]:
-    """The sample with the highest one counts. Of samples that cannot be used, the latest."""
+    """Sort key: the sample with the highest key counts. Of unusable samples, the latest counts."""
     if not plausible[0] <= sample.value <= plausible[1]:
         return False, False, sample.timestamp, 0.0
     height = sample.value if rule.higher_is_worse else -sample.value
@@ -213,6 +215,6 @@ def _precedence(
 def _several(rule: Rule, doubles: Mapping[str, Sequence[Sample]]) -> SeveralSeries:
     example = min(doubles)
     first, *others = (sample.labels for sample in doubles[example])
-    # A label that differs between two of them differs from the first in one of these.
+    # Comparing with the first is enough: labels that are equal in all pairs with it never differ.
     differing = {name for other in others for name, _ in first.items() ^ other.items()}
     return SeveralSeries(rule.name, len(doubles), example, tuple(sorted(differing)))

@@ -1,5 +1,5 @@
-"""One tick as it is published: the evaluation after its writes, and the state of the process around
-it. Every answer, page, metric and log line is made from it.
+"""One tick as it is published: the evaluation after its writes, and the state of the process. Every
+answer, page, metric and log line is made from it.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ class RuleHealth:
     is_new: bool
     """As in `QueryResult`."""
     last_success: float | None
-    """In Unix seconds; None if the query never succeeded."""
+    """In Unix seconds, or None if the query never succeeded."""
     samples: int
     unmatched: int
     quality: Mapping[Quality, int]
     states: Mapping[AlertState, int]
     past_error: str | None = None
-    """In the first tick after a start: why there was no history of the rule, so that its durations
+    """In the first tick after a start: why the rule's history is not available. Its durations then
     count from the start."""
     several: SeveralSeries | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether the last query was answered."""
+        """Whether the last query succeeded."""
         return self.error is None
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What came of the patches that were due."""
+    """The outcome of the patches that were due."""
 
     applied: tuple[NodePatch, ...] = ()
     failures: tuple[WriteFailure, ...] = ()
     untried: tuple[NodePatch, ...] = ()
-    """Not sent, because too many had failed."""
+    """Not sent, because too many others had failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesStatus:
-    """How the rules file stands. ``error``: why its present content is refused while older rules
-    are in force, or none. ``reloaded``, ``refused``: it changed since the last tick, and was
-    accepted or not.
+    """The status of the rules file.
+
+    ``error`` is why its current content is refused; older rules, or none, are then in force.
+    ``reloaded`` or ``refused`` is set if it changed since the last tick, and was accepted or not.
     """
 
     error: str | None = None
@@ -67,8 +68,8 @@ class RulesStatus:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who writes: this replica where it is ``leading``; ``leader`` is the name of the one that
-    does, None where that is not known. ``dry_run``: nobody, as far as this process goes.
+    """Which replica writes: this one if it is ``leading``. ``leader`` is the name of the one that
+    does, or None if unknown. In a ``dry_run`` this process never writes.
     """
 
     leading: bool = True
@@ -78,31 +79,31 @@ class Leadership:
 
 @dataclass(frozen=True)
 class Tick:
-    """See above. ``taken_at``: when it was finished, in Unix seconds."""
+    """One published tick. ``taken_at`` is when it finished, in Unix seconds."""
 
     evaluation: Evaluation
     taken_at: float
     number: int
-    """1 for the first after a start; evaluations between two ticks count too."""
+    """1 for the first tick after a start; evaluations between two ticks count too."""
     duration: float
     """Seconds, queries and writes included."""
     rules: tuple[RuleHealth, ...]
     writes: WriteResult = WriteResult()
     planned: tuple[NodePatch, ...] = ()
-    """The patches that were due. In a dry run: only those that it would send now."""
+    """The patches that were due; in a dry run, only those that would be sent now."""
     delayed: int = 0
-    """How many of them wait for ``guard.max_writes_per_minute``."""
+    """Number of these patches that wait for ``guard.max_writes_per_minute``."""
     disputes: Mapping[str, str] = field(default_factory=dict)
-    """By node: a sign that another program or person changes the node's mark too."""
+    """Per node, a sign that another program or person changes its mark too."""
     error: str | None = None
-    """Why the tick failed, in one line; None when it succeeded."""
+    """Why the tick failed, in one line, or None if it succeeded."""
     leadership: Leadership = Leadership()
     rules_status: RulesStatus = RulesStatus()
     queried: bool = True
-    """Whether the rules were queried for it; False where it was evaluated again on the last
-    answers, because pods were bound or ended."""
+    """Whether the rules were queried for this tick. False if the last answers were evaluated again,
+    because pods were bound or ended."""
     pods: KnownPods = NO_PODS
-    """What was known of pods; NO_PODS where they are not watched."""
+    """What was known about pods; NO_PODS if they are not watched."""
 
     @property
     def rule_set(self) -> RuleSet:

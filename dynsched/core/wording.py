@@ -1,4 +1,4 @@
-"""In words for a person: numbers and lists of names, what a patch changes, and reasons."""
+"""Text for people: counts, lists of names, the changes of a patch, and reasons."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ REASONS: Final[Mapping[str, str]] = {
     "or no good sample for {3} more",
     "good_sample_alone": "{0} needs a good sample {1} (no current value: {2}; on_stale: hold)",
 }
-"""The sentences by their codes. The page has its own for each code (static/texts.js)."""
+"""Sentences, keyed by code. The page has its own sentence for each code (static/texts.js)."""
 
 
 class Reason(str):
-    """A sentence in English, and the code and values from which the page makes its own."""
+    """An English sentence, with the code and values from which the page makes its own."""
 
     __slots__ = ("code", "values")
     code: str
@@ -68,14 +68,16 @@ class Reason(str):
 
 
 def coded(reason: Any) -> list[str]:
-    """As the page gets it. msgspec encodes no subclass of str, so this is its ``enc_hook``."""
+    """The form of a reason on the page. msgspec does not encode subclasses of str: use this as its
+    ``enc_hook``.
+    """
     if not isinstance(reason, Reason):
         raise NotImplementedError(f"{type(reason)} is not encoded")
     return [reason.code, *reason.values]
 
 
 MAX_NAMED: Final = 20
-"""The most names that one line lists; the others are counted."""
+"""Maximum number of names that one line lists; the others are counted."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -89,24 +91,24 @@ def listed(names: Sequence[str]) -> str:
 
 
 def some(names: Sequence[str], most: int = MAX_NAMED) -> str:
-    """As ``listed``, but of many only the first: ``a, b, c and 97 more``."""
+    """Like `listed`, but only the first of many: ``a, b, c and 97 more``."""
     if len(names) <= most:
         return listed(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def named_nodes(names: Sequence[str]) -> str:
-    """For a sentence: the first of them, and how many more there are."""
+    """``node a`` or ``nodes a and b``, with only the first of many."""
     return f"node{'' if len(names) == 1 else 's'} {some(names)}"
 
 
 def named_rules(names: Sequence[str]) -> str:
-    """For a sentence: all of them."""
+    """``rule a`` or ``rules a and b``, with all of them."""
     return f"rule{'' if len(names) == 1 else 's'} {listed(names)}"
 
 
 def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """Names by what is said of them: what several share (a wrong URL, say) is said once."""
+    """Names keyed by their reason, so that a shared reason (such as a wrong URL) appears once."""
     found: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         found.setdefault(reason, []).append(name)
@@ -114,8 +116,8 @@ def by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def changes(body: Mapping[str, Any]) -> Iterable[str]:
-    """A merge patch in kubectl's words: ``label status=presure`` is put, ``label status-`` is
-    removed.
+    """The changes of a merge patch, as kubectl writes them: ``label status=presure`` is set,
+    ``label status-`` is removed.
     """
     metadata = body["metadata"]
     for key, value in metadata.get("labels", {}).items():

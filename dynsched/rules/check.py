@@ -21,8 +21,8 @@ _RULES_KEY: Final = re.compile(r"""^\s*\{?\s*["']?(?:rules|Rulename)["']?\s*:"""
 
 
 def check(path: Path, remedy: str) -> tuple[ParsedRules, ...]:
-    """Check a file, or standard input for ``-``; of Kubernetes objects the rules in ConfigMaps.
-    ``remedy``: what to do where there is no such file.
+    """Check a file, or standard input for ``-``. If it has Kubernetes objects, check the rules in
+    its ConfigMaps. ``remedy`` is what to do if the file cannot be read.
     """
     is_stdin = path == STANDARD_INPUT
     name = "standard input" if is_stdin else str(path)
@@ -38,7 +38,7 @@ def check(path: Path, remedy: str) -> tuple[ParsedRules, ...]:
 
 
 def _objects(raw: bytes) -> list[Mapping[str, Any]]:
-    """The Kubernetes objects in a text, those of a List included."""
+    """The Kubernetes objects in a text, including the items of a List."""
     try:
         documents = read_documents(raw.decode())
     except Exception:  # noqa: BLE001 (as in `read_rules`)

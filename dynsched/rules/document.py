@@ -1,4 +1,4 @@
-"""The YAML of rules files: read with the place of everything in it."""
+"""Reads the YAML of rules files, with the line and column of every part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynsched.rules.rule_errors import RuleError
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Its data, and the nodes that have the place of each part."""
+    """A YAML document: its data, and the YAML nodes, which have the position of each part."""
 
     root: yaml.Node | None = None
     data: object = None
@@ -25,7 +25,7 @@ NO_DOCUMENT: Final = Document()
 
 
 class YamlError(Exception):
-    """Text that cannot be read. ``line`` and ``column`` from 1; None where no place is known."""
+    """Raised for text that cannot be read. ``line`` and ``column`` start at 1; None if unknown."""
 
     def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -34,12 +34,12 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Numbers as in YAML 1.2 and kubectl. PyYAML's are those of YAML 1.1, where 0100 is 64, 1:20 is
-    80, and 8e1 is text.
+    """Reads numbers like YAML 1.2 and kubectl. PyYAML reads them like YAML 1.1, where 0100 is 64,
+    1:20 is 80, and 8e1 is text.
     """
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """As PyYAML, without anchors and aliases: a small text could stand for a huge document."""
+        """Reject anchors and aliases, because a small text could expand into a huge document."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "anchor", None):
             sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
@@ -78,7 +78,10 @@ for _tag, (_, _form, _construct) in zip(_TAGS, _NUMBERS, strict=True):
 
 
 def read_documents(text: str) -> tuple[Document, ...]:
-    """None for an empty text. Raises YamlError only."""
+    """The documents in a text; none in an empty one.
+
+    Raises YamlError. The constructors of PyYAML may raise other exceptions.
+    """
     try:
         return tuple(_documents(_Loader(text)))
     except yaml.reader.ReaderError as error:
@@ -95,7 +98,7 @@ def read_documents(text: str) -> tuple[Document, ...]:
 def _documents(loader: _Loader) -> Iterable[Document]:
     while loader.check_node():
         root = loader.get_node()
-        # Before the data: to make it, merge keys are resolved in the nodes themselves.
+        # Before the data is constructed, which resolves merge keys in the nodes themselves.
         duplicates = tuple(_duplicate_keys(root, ()))
         data = loader.construct_document(root)
         yield Document(root, data, duplicates)
@@ -114,7 +117,7 @@ def _marked(text: str, error: yaml.MarkedYAMLError) -> YamlError:
 
 
 def _duplicate_keys(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iterable[RuleError]:
-    """Keys that are there twice: YAML would take the last one and drop the other silently."""
+    """Keys that occur twice. PyYAML would take the last one and silently drop the other."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             yield from _duplicate_keys(item, (*path, index))
@@ -122,7 +125,7 @@ def _duplicate_keys(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iter
         keys: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                continue  # no key of a mapping; making the data says so
+                continue  # not a valid key: constructing the data reports it
             name = str(key.value)
             if name in keys:
                 yield RuleError((*path, name), "this key occurs twice")
@@ -131,14 +134,14 @@ def _duplicate_keys(node: yaml.Node | None, path: tuple[str | int, ...]) -> Iter
 
 
 def locate(root: yaml.Node | None, path: tuple[str | int, ...]) -> tuple[int, int]:
-    """Line and column (from 1) of a path's key, or of the nearest parent that is there."""
+    """Line and column (from 1) of a path's key, or of the nearest parent that exists."""
     if root is None:
         return 1, 1
     mark, node = root.start_mark, root
     for part in path:
         found: list[tuple[yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.MappingNode):
-            # A key's last occurrence counts, as it does for YAML.
+            # The last occurrence of a key counts, as in PyYAML.
             found = [pair for pair in node.value if pair[0].value == str(part)][-1:]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
             found = [(item, item) for item in node.value[part : part + 1]]

@@ -1,4 +1,4 @@
-"""The values that rules.yaml can hold: how each is read, and within which bounds."""
+"""The types of values in rules.yaml: how each is parsed, and its limits."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from dynsched.util.durations import format_duration, parse_duration
 T = TypeVar("T")
 
 MAX_RULES: Final = 100
-"""Each is a query at every tick and an alert on every node, and the record on a node names all that
-fire there: the API server takes no more than 256 KiB of annotations."""
+"""Each rule is a query at every tick and an alert on every node. The record on a node names all the
+rules that fire there, and the API server accepts no more than 256 KiB of annotations."""
 MAX_NODES: Final = 1_000_000
 
 
 def read_by(parse: Callable[[str], T]) -> BeforeValidator:
-    """Read text by ``parse``, whose ValueError becomes the message. Non-string values pass through.
-    Mappings are rejected, because pydantic would build the dataclass without parsing it.
+    """A validator that parses text with ``parse``, whose ValueError becomes the message.
+
+    Non-string values pass through. Mappings are rejected, because pydantic would build the
+    dataclass without parsing it.
     """
 
     def validate(value: object) -> object:
-        """Called by pydantic before its own validation."""
         if isinstance(value, Mapping):
             raise problem(f"{shown(value)} is not text; put it into quotes")
         if not isinstance(value, str):
@@ -72,7 +73,7 @@ def _limit(value: object) -> object:
 
 
 AsText: Final = PlainSerializer(str)
-"""As it is written in a file."""
+"""Serialises a value as it is written in a file."""
 Duration = Annotated[
     float, read_by(parse_duration), BeforeValidator(_duration), PlainSerializer(format_duration)
 ]
@@ -89,4 +90,4 @@ NEEDS: Final[Mapping[SourceName, Literal["expr", "resource"]]] = {
     "prometheus": "expr",
     "metrics-server": "resource",
 }
-"""The field of a rule that its source is queried with."""
+"""Per source, the field of a rule that the source is queried with."""

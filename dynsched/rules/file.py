@@ -1,4 +1,4 @@
-"""The rules file: rules that stay, or that are read again and again."""
+"""The rules file, read once or reloaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dynsched.util.errors import ExpectedError
 from dynsched.util.files import read_file, read_stream
 
 MAX_BYTES: Final = 256 * 1024
-"""The size of a rules file. A hundred rules with long expressions take a tenth of it."""
+"""Maximum size of a rules file. A hundred rules with long expressions take a tenth of it."""
 
 
 class RulesFileError(ExpectedError):
-    """A rules file that cannot be used: every error, one ``file:line:column: ...`` each."""
+    """Raised for an unusable rules file. ``lines`` are its errors: ``file:line:column: ...``."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines = tuple(lines)
@@ -26,7 +26,7 @@ class RulesFileError(ExpectedError):
 
 @dataclass(frozen=True)
 class FixedRules:
-    """Rules that do not change, for one pass; ``warnings``: what is odd in them, with its place."""
+    """Rules that are never reloaded, and the ``warnings`` about them, with line and column."""
 
     rule_set: RuleSet
     warnings: tuple[str, ...] = ()
@@ -38,12 +38,15 @@ class FixedRules:
 
 
 def load_rules(path: Path, flag: str = "--rules") -> RuleSet:
-    """From a file or a pipe, which ``flag`` names. RulesFileError with all that is wrong in it."""
+    """Read rules from a file or a pipe. Raises RulesFileError with all errors.
+
+    ``flag`` is the option that names the file.
+    """
     return fixed_rules(path, flag).rule_set
 
 
 def fixed_rules(path: Path, flag: str = "--rules") -> FixedRules:
-    """As `load_rules`, with the warnings."""
+    """Like `load_rules`, with the warnings."""
     try:
         return _usable(read_rules(str(path), read_stream(path, MAX_BYTES)))
     except OSError as error:
@@ -51,18 +54,18 @@ def fixed_rules(path: Path, flag: str = "--rules") -> FixedRules:
 
 
 def unreadable(name: str | Path, error: OSError, remedy: str) -> RulesFileError:
-    """The error for a file that the system does not let us read."""
+    """The error for a file that cannot be read."""
     if isinstance(error, PermissionError):
         remedy = "check its permissions"
     return RulesFileError([f"{name}: {error.strerror or error}; {remedy}"])
 
 
 class RulesFile:
-    """A rules file that is read again and again. ``rule_set`` is the last content that was
-    accepted; ``error`` says why the present one is refused.
+    """A rules file that can be reloaded. ``rule_set`` is the last content that was accepted;
+    ``error`` is why the current content is refused.
 
-    A first content that is refused raises RulesFileError, unless it ``may_be_refused``: then no
-    rules are in force, and ``rule_set`` is None.
+    If the first content is refused, RulesFileError is raised, unless it ``may_be_refused``. In that
+    case no rules are in force, and ``rule_set`` is None.
     """
 
     def __init__(self, path: Path, *, may_be_refused: bool = False) -> None:
@@ -70,7 +73,7 @@ class RulesFile:
         self._raw: bytes | None = None
         self._parsed = ParsedRules(str(path), None)
         self._refused: str | None = None
-        """Why what was read last is refused, if it is for a query."""
+        """Why the content that was read last is refused, if the reason is a query."""
         self.error: str | None = None
         self.warnings: tuple[str, ...] = ()
         self.rule_set: RuleSet | None = None
@@ -85,13 +88,13 @@ class RulesFile:
 
     @property
     def in_force(self) -> RuleSet:
-        """``rule_set``, for what runs only once there is one."""
+        """``rule_set``, for code that runs only if there is one."""
         assert self.rule_set is not None  # noqa: S101 (see above)
         return self.rule_set
 
     def read(self) -> RuleSet | None:
-        """Read it again. Valid rules that are not in force yet: `accept` or `refuse` them; None
-        where there are none, or where these were refused before.
+        """Read the file again. Returns valid rules that are not in force yet, for the caller to
+        `accept` or `refuse`; None if there are none, or if they were refused before.
         """
         try:
             rule_set = self._read().rule_set
@@ -102,19 +105,19 @@ class RulesFile:
             self.error = self._refused
             return None
         if self.error is None and rule_set == self.rule_set:
-            # They may still differ: it matters whether an empty section is present.
+            # Equal rules may still differ in whether an empty section is present, which matters.
             self.accept()
             return None
         return rule_set
 
     def accept(self) -> None:
-        """Put in force what was read last."""
+        """Put the rules that were read last in force."""
         found = _usable(self._parsed)
         self.error, self._refused = None, None
         self.rule_set, self.warnings = found.rule_set, found.warnings
 
     def refuse(self, errors: Mapping[str, str]) -> None:
-        """Refuse what was read last: by the name of a rule, what is wrong with its query."""
+        """Refuse the rules that were read last. ``errors`` has the problem of each rule's query."""
         rules = _usable(self._parsed).rule_set.rules
         self.error = self._refused = "\n".join(
             self._parsed.of_expr(index, errors[rule.name])

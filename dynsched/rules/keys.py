@@ -1,6 +1,6 @@
 """Every label, annotation and taint key, name and reason that dynsched publishes.
 
-Once published, a key is for ever: users match on it and old marks carry it.
+Published keys must never change: users match on them, and old marks carry them.
 Change nothing here without a decision record in ``docs/decisions/``.
 """
 
@@ -9,36 +9,38 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT_LABEL: Final = "status=presure"
-"""The default mark. Spelled so: it is what the users' workloads already match on."""
+"""The default mark. The misspelling is deliberate: existing workloads match it."""
 
 ANNOTATION_PREFIX: Final = "dynsched.io/"
 """Annotations under this prefix are ours; all others are never touched."""
 
 EVIDENCE_ANNOTATION: Final = "dynsched.io/pressure"
-"""Compact JSON on a marked node: what fired, value, threshold, since, and what was put on it."""
+"""Compact JSON on a marked node: the firing rules with value, threshold and ``since``, and what was
+put on the node."""
 
 IGNORE_LABEL: Final = "dynsched.io/ignore"
-"""``dynsched.io/ignore=true`` makes a node never eligible."""
+"""A node with ``dynsched.io/ignore=true`` is never eligible."""
 
 AVOID_LABEL: Final = "dynsched.io/avoid-pressure"
 """``true`` on a namespace: its new pods get the preferences of docs/order.md.
-``false`` on a pod, as a label or an annotation: this one does not."""
+``false`` on a pod, as a label or an annotation: this pod does not get them."""
 
 AVOID_POLICY: Final = "dynsched-avoid-pressure"
 """Name of the MutatingAdmissionPolicy that gives pods the soft affinity, and of its binding."""
 
 ORDER_API: Final = "dynsched.io/v1"
 ORDER_NAME: Final = "dynsched"
-"""The object of the kind NodeOrder that has the order of the nodes (docs/order.md)."""
+"""Name of the NodeOrder object that has the order of the nodes (docs/order.md)."""
 
 ORDER_POLICY: Final = "dynsched-order"
 """Name of the MutatingAdmissionPolicy that gives pods the order, of its binding and its Role."""
 
 HELD_POLICY: Final = "dynsched-order-held"
-"""Name of the one that gives it to pods when their last scheduling gate goes."""
+"""Name of the MutatingAdmissionPolicy that gives pods the order when their last scheduling gate is
+removed."""
 
 ORDER_ANNOTATION: Final = "dynsched.io/order"
-"""On a pod that got the order: until when that one was in force."""
+"""Annotation of a pod that got the order: until when this order was in force."""
 
 CONTROL_PLANE_LABELS: Final = (
     "node-role.kubernetes.io/control-plane",
@@ -50,10 +52,10 @@ VIRTUAL_LABELS: Final = (
     ("eks.amazonaws.com/compute-type", "fargate"),
     ("type", "virtual-kubelet"),
 )
-"""A node with one of these labels is no machine: pods do not share its load."""
+"""A node with one of these labels is not a machine: pods do not share its load."""
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-"""Kubernetes's own: most often, but not always, the node's name."""
+"""Kubernetes's label for the hostname, which is usually, but not always, the node's name."""
 
 FIELD_MANAGER: Final = "dynsched"
 """``fieldManager`` of every write, and the component of every Event."""

@@ -1,8 +1,8 @@
-"""Labels and taints, selectors of labels, and the mark that is put on a node.
+"""Labels, taints, label selectors, and the mark that is put on a node.
 
-A selector is as of ``kubectl get -l``: requirements joined by commas, each ``k=v``, ``k==v``,
-``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k`` or ``!k``. ``!=`` and ``notin`` also match an
-object without the key.
+A selector has the syntax of ``kubectl get -l``: requirements joined by commas, each ``k=v``,
+``k==v``, ``k!=v``, ``k in (a, b)``, ``k notin (a, b)``, ``k`` or ``!k``. ``!=`` and ``notin`` also
+match an object without the key.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ _REQUIREMENT: Final = re.compile(
 
 
 def is_label_key(text: str) -> bool:
-    """As the API server checks it: an optional DNS subdomain, and a name of up to 63 characters."""
+    """Whether the API server accepts a label key: an optional DNS subdomain, and a name of up to 63
+    characters.
+    """
     prefix, slash, _ = text.rpartition("/")
     return _KEY_RE.fullmatch(text) is not None and not (slash and len(prefix) > 253)  # noqa: PLR2004 (a DNS subdomain's limit)
 
 
 def is_label_value(text: str) -> bool:
-    """As the API server checks it: up to 63 characters, or none."""
+    """Whether the API server accepts a label value: up to 63 characters, or none."""
     return _VALUE_RE.fullmatch(text) is not None
 
 
@@ -49,8 +51,8 @@ def is_label_value(text: str) -> bool:
 class _Requirement:
     text: str
     key: str
-    op: str  # in, notin, !, or nothing where only the key is wanted
-    values: frozenset[str] = field(default=frozenset(), repr=False)  # of no stable order
+    op: str  # in, notin, !, or empty if only the key is required
+    values: frozenset[str] = field(default=frozenset(), repr=False)  # its order is not stable
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels meet this requirement."""
@@ -71,7 +73,7 @@ class Selector:
         return self.unmet(labels) is None
 
     def unmet(self, labels: Mapping[str, str]) -> str | None:
-        """The first requirement that these labels do not meet; None when they are selected."""
+        """The first requirement that these labels do not meet, or None if they meet all."""
         for requirement in self.requirements:
             if not requirement.matches(labels):
                 return requirement.text
@@ -82,7 +84,7 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """As kubectl's ``-l``. ValueError with one line for a person."""
+    """Parse a selector as kubectl's ``-l`` does. Raises ValueError with a message of one line."""
     text = text.strip()
     requirements: list[_Requirement] = []
     position = 0
@@ -118,7 +120,7 @@ def _requirement(match: re.Match[str]) -> _Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelMark:
-    """As text ``key=value``."""
+    """A label; as text ``key=value``."""
 
     key: str
     value: str
@@ -129,7 +131,7 @@ class LabelMark:
 
 @dataclass(frozen=True, slots=True)
 class TaintMark:
-    """As text ``key=value:effect``."""
+    """A taint; as text ``key=value:effect``."""
 
     key: str
     value: str
@@ -143,7 +145,7 @@ class TaintMark:
         return self.shares_key_and_effect(taint) and (taint.get("value") or "") == self.value
 
     def shares_key_and_effect(self, taint: Mapping[str, Any]) -> bool:
-        """The API server allows one taint for a key and an effect."""
+        """Whether a raw taint has the same key and effect. A node can have only one such taint."""
         return taint.get("key") == self.key and taint.get("effect") == self.effect
 
 
@@ -156,13 +158,13 @@ class Mark:
 
     @cached_property
     def texts(self) -> tuple[str | None, str | None]:
-        """The label and the taint, as the record on a node has them."""
+        """The label and the taint as text, as in the record on a node."""
         label, taint = self.label, self.taint
         return str(label) if label else None, str(taint) if taint else None
 
     @cached_property
     def is_none(self) -> bool:
-        """``mark: none``: no node is ever written."""
+        """Whether the rules have ``mark: none``, so that no node is ever written."""
         return self.label is None and self.taint is None
 
     def __str__(self) -> str:
@@ -171,7 +173,7 @@ class Mark:
 
 
 def parse_label(text: str) -> LabelMark:
-    """From ``key=value``. ValueError for no label, and for a key that has a meaning already."""
+    """Parse ``key=value``. Raises ValueError if it is no label, or if its key is reserved."""
     key, _, value = text.partition("=")
     if not is_label_key(key) or not is_label_value(value) or not value:
         raise ValueError(f"{text!r} is not a label; write it like {keys.DEFAULT_LABEL}")
@@ -182,7 +184,7 @@ def parse_label(text: str) -> LabelMark:
 
 
 def parse_taint(text: str) -> TaintMark:
-    """From ``key=value:PreferNoSchedule``. ValueError for another effect, and for foreign keys."""
+    """Parse ``key=value:PreferNoSchedule``. Raises ValueError for other effects or foreign keys."""
     rest, _, effect = text.rpartition(":")
     key, _, value = rest.partition("=")
     if not is_label_key(key) or not is_label_value(value):
@@ -200,5 +202,5 @@ def parse_taint(text: str) -> TaintMark:
 
 
 def own_taints(taints: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Those that dynsched put there, by their key."""
+    """The taints that dynsched put there, according to their keys."""
     return tuple(t for t in taints if str(t.get("key", "")).startswith(keys.ANNOTATION_PREFIX))

@@ -1,6 +1,6 @@
-"""Rules that are valid, but probably do not do what was intended.
+"""Warnings about rules that are valid, but probably do not do what was intended.
 
-Expressions that are not parsed here get no warning: Prometheus reports what is wrong with them.
+Expressions that cannot be parsed here get no warning: Prometheus reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dynsched.util.formatting import one_line
 
 _COMPARISONS: Final = frozenset({"==", "!=", ">", "<", ">=", "<="})
 _ALERTS: Final = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
-_SHOWN: Final = 60
+_MAX_SHOWN: Final = 60
 _RATES: Final = frozenset({"rate", "irate", "increase"})
 _BOUNDS: Final = frozenset({"clamp_max", "clamp"})
 _CORE: Final = "node_cpu_seconds_total"
 _PRESSURE: Final = ("node_pressure_", "container_pressure_")
-_LEAVING: Final = frozenset(
+_REMOVED_METRICS: Final = frozenset(
     {
         "container_cpu_load_average_10s",
         "container_cpu_load_d_average_10s",
@@ -42,7 +42,7 @@ _PRESSURE_ALONE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """About the expression of the rule with this index and name."""
+    """A warning about the expression of the rule with this index and name."""
 
     message: str
     index: int
@@ -53,19 +53,19 @@ class LintWarning:
 
 
 def lint(rule_set: RuleSet) -> Iterator[LintWarning]:
-    """Expressions that probably measure something else than was intended."""
+    """Warnings about expressions that probably measure something other than intended."""
     for index, rule in enumerate(rule_set.rules):
         try:
             expression = None if rule.expr is None else parse(rule.expr)
         except UnreadError:
             continue
         if expression is not None:
-            for message in _of_expression(expression):
+            for message in _messages_for(expression):
                 yield LintWarning(message, index, rule.name)
 
 
-def _of_expression(expression: Any) -> Iterator[str]:
-    """Each message ends in a sentence that says what to do."""
+def _messages_for(expression: Any) -> Iterator[str]:
+    """The warnings about one expression. Each ends with a sentence that says what to do."""
     cause = _cause(expression)
     if cause is not None:
         what, remedy = cause
@@ -79,12 +79,12 @@ def _of_expression(expression: Any) -> Iterator[str]:
     metrics = {each.name or "" for each in selectors}
     if metrics and all(name.startswith(_PRESSURE) for name in metrics):
         yield _PRESSURE_ALONE
-    for name in sorted(metrics & _LEAVING):
+    for name in sorted(metrics & _REMOVED_METRICS):
         yield f"kubelets give 0 as {name}, and newer ones no longer have it. Use another metric"
 
 
 def _has_unbounded_rate(found: Any, *, bounded: bool = False) -> bool:
-    """Whether the CPU time of a core counts by more than one second per second."""
+    """Whether the CPU time of a core may count by more than one second per second."""
     name = name_of(found)
     if name in _RATES:
         of_core = any(getattr(each, "name", None) == _CORE for each in walk(found))
@@ -94,33 +94,34 @@ def _has_unbounded_rate(found: Any, *, bounded: bool = False) -> bool:
 
 
 _Cause = tuple[str, str]
-"""What leaves series out, and what to do about it."""
-_OF_ALERTS: Final[_Cause] = (
+"""What leaves series out of the answer, and what to do about it."""
+_ALERTS_CAUSE: Final[_Cause] = (
     "ALERTS has a series only while an alert is pending or fires",
     "Write the alert's own expression, without its comparison",
 )
 
 
 def _cause(found: Any) -> _Cause | None:
-    """What leaves series out of the answer, as far as the operators go that make up the whole."""
+    """What leaves series out of the answer, among the outermost operators, or None."""
     found = bare(found)
     name = name_of(found)
     if isinstance(found, promql.VectorSelector):
-        return _OF_ALERTS if found.name in _ALERTS else None
+        return _ALERTS_CAUSE if found.name in _ALERTS else None
     if name in RANKS and found.modifier is None:
         remedy = "Remove it: guard.max_marked limits how many nodes are marked, the hottest first"
         return f"{name} leaves all other nodes out of the answer", remedy
     if _compares(found):
         from_operator = str(found).removeprefix(str(found.lhs)).replace("{}", "")
-        compared = one_line(from_operator, _SHOWN)
+        compared = one_line(from_operator, _MAX_SHOWN)
         what = f"the comparison {compared!r} leaves out the nodes for which it does not hold"
         return what, "Remove it: op and threshold compare"
     operator = str(found.op) if isinstance(found, promql.BinaryExpr) else ""
     if operator in ("and", "unless"):
-        return _cause(found.lhs) or _of_condition(found)
-    if operator == "or":  # what one side leaves out the other may have
+        return _cause(found.lhs) or _cause_in_condition(found)
+    if operator == "or":  # one side may have what the other leaves out
         return _cause(found.rhs) and _cause(found.lhs)
-    # Other operators may divide by what is not 0, say; with a number they only change the unit.
+    # With a number, the other operators only change the unit. Without one, a comparison may be
+    # intended: it may keep a divisor from being 0, for example.
     is_unit = operator and isinstance(bare(found.rhs), promql.NumberLiteral)
     return _cause(found.lhs) if is_unit else None
 
@@ -133,8 +134,11 @@ def _compares(found: Any) -> bool:
     )
 
 
-def _of_condition(found: Any) -> _Cause | None:
-    """What ``and`` and ``unless`` leave out. Equalities are on a state, times on freshness."""
+def _cause_in_condition(found: Any) -> _Cause | None:
+    """What ``and`` or ``unless`` leaves out, or None.
+
+    Tests for equality (of a state) and of times (for freshness) are accepted.
+    """
     condition = bare(found.rhs)
     by_time = any(name_of(each) in ("time", "timestamp") for each in walk(condition))
     if not _compares(condition) or str(condition.op) in ("==", "!=") or by_time:

@@ -1,4 +1,4 @@
-"""The text of a rules file -> its rules, or all errors in it with their places."""
+"""Parses a rules file into its rules, or into all errors with line and column."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from dynsched.rules.sections import (
 from dynsched.util.formatting import as_mapping, one_line
 
 DYNAMIC_SCHEDULER_KEY: Final = "Rulename"
-"""The top-level key by which a file in the format of dynamicScheduler is recognised."""
+"""The top-level key that identifies a file in the format of dynamicScheduler."""
 _MAX_LINE_LENGTH: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedRules:
-    """A rules file, or one key of a ConfigMap: ``rule_set`` is None where there are errors. Each
-    error and warning is a line that begins with the ``name`` and, where known, line and column.
+    """A parsed rules file, or one key of a ConfigMap. ``rule_set`` is None if there are errors.
+
+    Each error or warning is a line that begins with ``name`` and, if known, line and column.
     """
 
     name: str
@@ -44,13 +45,13 @@ class ParsedRules:
     document: Document = NO_DOCUMENT
 
     def of_expr(self, index: int, message: str) -> str:
-        """Such a line about the expression of the rule at ``index``."""
+        """An error line about the expression of the rule at ``index``."""
         place = locate(self.document.root, _path_of_expr(self.document.data, index))
         return _line(self.name, message, *place)
 
 
 def read_rules(name: str, raw: bytes) -> ParsedRules:
-    """Raises nothing, whatever the content is."""
+    """Parse a rules file. It never raises, whatever the content is."""
     try:
         documents = read_documents(raw.decode())
         if len(documents) > 1:
@@ -65,7 +66,7 @@ def read_rules(name: str, raw: bytes) -> ParsedRules:
         begin = raw.rfind(b"\n", 0, error.start) + 1
         place = raw.count(b"\n", 0, begin) + 1, len(raw[begin : error.start].decode()) + 1
         return _refused(name, f"not UTF-8 text: {error.reason}", *place)
-    except Exception as error:  # noqa: BLE001 (PyYAML raises nearly any kind, as of `!!bool maybe`)
+    except Exception as error:  # noqa: BLE001 (PyYAML may raise any kind: `!!bool maybe`)
         return _refused(name, f"it cannot be read: {type(error).__name__}: {error}")
 
 
@@ -98,14 +99,14 @@ def _rules_of(name: str, document: Document) -> ParsedRules:
 
 
 def _lines(
-    name: str, document: Document, found: Iterable[RuleError], before: str = ""
+    name: str, document: Document, found: Iterable[RuleError], prefix: str = ""
 ) -> tuple[str, ...]:
-    placed = sorted((*locate(document.root, error.path), f"{before}{error}") for error in found)
+    placed = sorted((*locate(document.root, error.path), f"{prefix}{error}") for error in found)
     return tuple(_line(name, text, line, column) for line, column, text in placed)
 
 
 def _path_of_expr(data: object, index: int) -> tuple[str | int, ...]:
-    """Where the expression of the rule at ``index`` stands in a document, in either format."""
+    """The path of the expression of the rule at ``index``, in either file format."""
     if isinstance(data, Mapping) and DYNAMIC_SCHEDULER_KEY in data:
         return (DYNAMIC_SCHEDULER_KEY, list(data[DYNAMIC_SCHEDULER_KEY])[index], "Promsql")
     return ("rules", index, "expr")
@@ -130,7 +131,7 @@ class _DynamicSchedulerFile(BaseModel):
 
 
 def parse_rules(data: object) -> RuleSet:
-    """From parsed YAML, in either format. RulesInvalidError."""
+    """Validate parsed YAML, in either format. Raises RulesInvalidError."""
     if not isinstance(data, Mapping):
         empty = "it is empty: " if data is None else ""
         wanted = f"{empty}a rules file is a mapping with the key `rules`"
@@ -167,7 +168,9 @@ _KNOWN_KEYS: Final = {
 
 
 def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
-    """Errors that concern several fields, in raw data: found even if there are other errors."""
+    """Errors that concern several fields. They are found in raw data, so that other errors do not
+    hide them.
+    """
     rules = data.get("rules")
     names: dict[object, int] = {}
     shadows = set()
@@ -189,7 +192,7 @@ def _cross_checks(data: Mapping[Any, Any]) -> Iterable[RuleError]:
         if name not in names:
             yield RuleError(path, f"{shown(name)} is not the name of a rule")
         elif name in shadows:
-            text = "is a shadow rule: it is on trial, and pods are not placed by it"
+            text = "is a shadow rule: it is on trial, and is not used to place pods"
             yield RuleError(path, f"{shown(name)} {text}")
 
 

@@ -1,7 +1,6 @@
-"""Keys of rules.yaml that older versions knew.
+"""Keys of rules.yaml that older versions accepted.
 
-A file that has one is read without it and with a warning: an upgrade must not stop on a key that
-used to be right.
+They are ignored with a warning, so that an upgrade does not fail on a key that used to be valid.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ _REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("guard", "bind_burst"): "nothing, because pods count from their binding on (`order`)",
     ("rules", "early"): "`by: expected` with a threshold of 65 to 70, or the order",
 }
-"""What to do instead, by the path of the key without indices of lists."""
+"""What to use instead, keyed by the path of the key without list indices."""
 
 
 def without_removed(data: Any) -> tuple[Any, tuple[RuleError, ...]]:
-    """The content of a rules file without removed keys, and one remark for each of those."""
-    remarks: list[RuleError] = []
-    return _kept(data, (), remarks), tuple(remarks)
+    """The content of a rules file without removed keys, and one warning for each of them."""
+    warnings: list[RuleError] = []
+    return _kept(data, (), warnings), tuple(warnings)
 
 
-def _kept(data: Any, path: tuple[str | int, ...], remarks: list[RuleError]) -> Any:
+def _kept(data: Any, path: tuple[str | int, ...], warnings: list[RuleError]) -> Any:
     if isinstance(data, list):
-        return [_kept(item, (*path, index), remarks) for index, item in enumerate(data)]
+        return [_kept(item, (*path, index), warnings) for index, item in enumerate(data)]
     if not isinstance(data, Mapping):
         return data
     kept = {}
@@ -36,7 +35,7 @@ def _kept(data: Any, path: tuple[str | int, ...], remarks: list[RuleError]) -> A
         here = (*path, str(key))
         instead = _REMOVED.get(tuple(part for part in here if isinstance(part, str)))
         if instead is None:
-            kept[key] = _kept(value, here, remarks)
+            kept[key] = _kept(value, here, warnings)
         else:
-            remarks.append(RuleError(here, f"was removed in 0.3.0; instead: {instead}"))
+            warnings.append(RuleError(here, f"was removed in 0.3.0; instead: {instead}"))
     return kept

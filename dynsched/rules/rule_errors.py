@@ -1,4 +1,4 @@
-"""Errors of a rules file, in words for the person who wrote it."""
+"""Errors in a rules file, worded for the person who wrote it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dynsched.util.formatting import one_line
 
-_LINE: Final = 60
-"""Characters of the file's own text in a message."""
-_MESSAGE: Final = 400
+_MAX_QUOTE: Final = 60
+"""Maximum number of characters that a message quotes from the file."""
+_MAX_MESSAGE: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class RuleError:
-    """One thing wrong: where (``("rules", 2, "for")``), and what with what to do."""
+    """One error: its path, as ``("rules", 2, "for")``, and what is wrong and what to do."""
 
     path: tuple[str | int, ...]
     message: str
@@ -37,16 +37,16 @@ class RuleError:
         return text
 
     def __str__(self) -> str:
-        message = one_line(self.message, _MESSAGE)
+        message = one_line(self.message, _MAX_MESSAGE)
         return f"{self.where}: {message}" if self.path else message
 
 
 MAX_ERRORS: Final = 100
-"""Errors reported at once: they go into a log line, an Event and `/status`."""
+"""Maximum number of errors reported at once: they go into a log line, an Event and `/status`."""
 
 
 class RulesInvalidError(Exception):
-    """Rules that cannot be used; ``errors``: the first MAX_ERRORS."""
+    """Raised for rules that cannot be used. ``errors`` are the first MAX_ERRORS."""
 
     def __init__(self, errors: Iterable[RuleError]) -> None:
         self.errors = tuple(islice(errors, MAX_ERRORS))
@@ -54,19 +54,19 @@ class RulesInvalidError(Exception):
 
 
 def problem(message: str) -> PydanticCustomError:
-    """The error that a validator raises, with ``message`` for a person."""
-    # As a placeholder's value: braces of a PromQL expression are then only text.
+    """The error for a validator to raise, with a ``message`` for people."""
+    # The message is a placeholder's value, so that braces of a PromQL expression are only text.
     return PydanticCustomError("rule", "{message}", {"message": message})
 
 
 Keys = Mapping[str, Collection[str]]
-"""The known keys of each mapping of a rules file, by its path without names of profiles."""
+"""The known keys of each mapping in a rules file, keyed by its path without names of profiles."""
 
 
 def explain(error: ValidationError, known_keys: Keys) -> Iterator[RuleError]:
-    """The errors of a validation in our words; ``known_keys`` feed the suggestions."""
+    """The errors of a validation in our words, with suggestions from ``known_keys``."""
     for details in error.errors(include_url=False):
-        # Only a consequence: the field that it depends on has an error of its own.
+        # Skip a mere consequence: the field that this one depends on has an error already.
         if details["type"] != "default_factory_not_called":
             path = tuple(part for part in details["loc"] if part != "[key]")
             yield RuleError(path, _message(details, known_keys))
@@ -76,7 +76,7 @@ def _message(details: ErrorDetails, known_keys: Keys) -> str:
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"], known_keys)
-    # Of an unquoted > YAML makes a block of text: an empty one, or one that ends in a line break.
+    # An unquoted > starts a YAML block scalar, which is empty or ends in a line break.
     is_block = isinstance(value, str) and (not value or value[-1] == "\n")
     if kind == "literal_error" and ">" in context["expected"] and is_block:
         return '> needs quotes in YAML: ">"'
@@ -88,7 +88,7 @@ def _message(details: ErrorDetails, known_keys: Keys) -> str:
     return words.format(value=shown(value), **context) + hint
 
 
-_OF_PROMETHEUS: Final = {
+_PROMETHEUS_KEYS: Final = {
     "groups": "this is Prometheus's own format; write `rules`, each with `name`, `expr` without "
     "its comparison, and `threshold`",
     "alert": "write `name`, and the comparison of `expr` as `op` and `threshold`",
@@ -97,14 +97,14 @@ _OF_PROMETHEUS: Final = {
     "annotations": "remove it",
     "query": "write `expr`",
 }
-"""Keys of Prometheus's own rules files and pages, which are what one copies from."""
+"""Keys of Prometheus's own rules files and pages, from which users copy."""
 
 
 def _unknown_key(loc: Sequence[str | int], known_keys: Keys) -> str:
     key = str(loc[-1])
     place = tuple(part for part in loc[:-1] if isinstance(part, str))
-    if key in _OF_PROMETHEUS and place in ((), ("rules",)):
-        return f"unknown key; {_OF_PROMETHEUS[key]}"
+    if key in _PROMETHEUS_KEYS and place in ((), ("rules",)):
+        return f"unknown key; {_PROMETHEUS_KEYS[key]}"
     home = next((path for path, keys in known_keys.items() if path and key in keys), None)
     if home is not None:
         return f"unknown key here; its place is under `{home}`"
@@ -113,9 +113,9 @@ def _unknown_key(loc: Sequence[str | int], known_keys: Keys) -> str:
 
 
 def shown(value: object) -> str:
-    """A value from a file, in a text of bounded length."""
+    """A value from a file, as text of limited length."""
     text = repr(value)
-    return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
+    return text if len(text) <= _MAX_QUOTE else f"{text[: _MAX_QUOTE - 3]}..."
 
 
 _NO_NUMBER: Final = "{value} is not a number"

@@ -37,9 +37,9 @@ COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "<=": operator.le,
 }
 CLEAR_OP: Final[Mapping[str, str]] = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
-"""By the rule's op: how the value of an alert that clears compares with ``clear_threshold``."""
-_OF_THE_FILE: Final = ("stale_after", "on_stale")
-"""Keys of a rule that has the file's own values where it does not set them."""
+"""Per ``op`` of a rule, how the value of a clearing alert compares with ``clear_threshold``."""
+_INHERITED: Final = ("stale_after", "on_stale")
+"""Keys that a rule takes from the top level of the file if it does not set them."""
 
 
 class Rule(RulesModel):
@@ -49,29 +49,29 @@ class Rule(RulesModel):
     source: fields.SourceName = "prometheus"
     expr: fields.Expr | None = Field(default=None, validate_default=True)
     resource: Literal["cpu", "memory"] | None = Field(default=None, validate_default=True)
-    """What metrics-server measures; with ``expr``: the unit in which the use of pods is added."""
+    """What metrics-server measures. With ``expr``: what it measures, for the expected load."""
     op: Literal[">", ">=", "<", "<="] = ">"
     threshold: Number
     clear_threshold: Number = Field(default_factory=lambda data: data.get("threshold", 0.0))
-    """A firing alert goes on firing while ``value op clear_threshold`` is true (hysteresis)."""
+    """A firing alert keeps firing while ``value op clear_threshold`` is true (hysteresis)."""
     hold_duration: fields.Duration = Field(default=0.0, alias="for")
     keep_firing_for: fields.Duration = 0.0
     node_label: fields.Key | None = None
     full_at: Annotated[Number, Field(gt=0)] | None = None
-    """The value at full load (100 %); None: derived from the threshold."""
+    """The value at full load (100 %). If None, it is derived from the threshold."""
     stale_after: PositiveDuration = 300.0
-    """How old the last OK reading may be before an alert is unknown."""
+    """How old the last OK reading may be before an alert counts as unknown."""
     on_stale: Literal["release", "hold"] = "release"
-    """Whether a firing alert ends (release) or goes on firing (hold) once it is unknown."""
+    """Whether a firing alert ends (release) or keeps firing (hold) once it is unknown."""
     lag: PositiveDuration | None = None
-    """Until the value shows all that a new pod uses; None: by the expression's ranges and the
-    scrape interval."""
+    """Time until the value shows all of a new pod's use. If None, it is derived from the ranges of
+    the expression and the scrape interval."""
     by: Literal["measured", "expected"] = "measured"
     """Which load the threshold is compared with. The expected one is the measured one, adjusted for
     pods that were just bound or have just ended (docs/expected-load.md)."""
     selector: SelectorText = Selector()
     shadow: Flag = False
-    """On trial: it is evaluated and shown, and marks no node."""
+    """Whether the rule is on trial: it is evaluated and shown, but marks no node."""
 
     @field_validator("expr", "resource")
     @classmethod
@@ -119,41 +119,41 @@ class Rule(RulesModel):
 
     @cached_property
     def node_labels(self) -> tuple[str, ...]:
-        """The labels that can name the node; the first that a sample has is used."""
+        """The labels that may name the node. The first one that a sample has is used."""
         return (self.node_label,) if self.node_label else ("node", "instance")
 
     def breached(self, value: float | None) -> bool:
-        """False when the value is None (unknown)."""
+        """Whether the value breaches the threshold; False if it is None (unknown)."""
         return value is not None and bool(COMPARE[self.op](value, self.threshold))
 
     def holds(self, value: float) -> bool:
-        """Whether a firing alert goes on at this value."""
+        """Whether a firing alert keeps firing at this value."""
         return bool(COMPARE[self.op](value, self.clear_threshold))
 
     def excess(self, value: float | None) -> float:
-        """How far a value is beyond the threshold, as a share of it; 0 when it is not, or None."""
+        """How far a value is beyond the threshold, as a share of it; 0 if it is not, or is None."""
         return 0.0 if value is None else max(0.0, self.distance(value))
 
     def distance(self, value: float) -> float:
-        """The same, negative below the threshold."""
+        """How far a value is beyond the threshold, as a share of it; negative if it is not."""
         beyond = value - self.threshold if self.higher_is_worse else self.threshold - value
         return beyond / (abs(self.threshold) or 1.0)
 
     @property
     def higher_is_worse(self) -> bool:
-        """As for CPU in use; lower is worse for free memory."""
+        """True for CPU in use, for example; False for free memory."""
         return self.op in (">", ">=")
 
     @cached_property
     def measures_share(self) -> bool:
-        """Whether the values are known to be shares of full load: with ``resource``, or in percent
-        by the expression or by ``full_at``.
+        """Whether the values are known to be shares of full load: the rule has a ``resource``, or
+        its values are in percent.
         """
         return self.resource is not None or self.is_percent
 
     @cached_property
     def is_percent(self) -> bool:
-        """Whether the values are known to be in percent."""
+        """Whether the values are known to be in percent, from ``full_at`` or the expression."""
         return self.full_at == 100 or promql.is_percent(self.expr or "")  # noqa: PLR2004
 
     def applies_to(self, labels: Mapping[str, str]) -> bool:
@@ -162,7 +162,7 @@ class Rule(RulesModel):
 
 
 class RuleSet(RulesModel):
-    """A whole rules file, checked. Immutable."""
+    """A whole rules file, validated. Immutable."""
 
     mark_rules: Annotated[
         MarkRules, BeforeValidator(lambda given: NO_MARK if given == "none" else given)
@@ -180,7 +180,7 @@ class RuleSet(RulesModel):
     def _has_one(cls, rules: tuple[Rule, ...], info: ValidationInfo) -> tuple[Rule, ...]:
         if not rules:
             raise problem("is empty: there must be at least one rule")
-        of_file = {key: info.data[key] for key in _OF_THE_FILE if key in info.data}
+        of_file = {key: info.data[key] for key in _INHERITED if key in info.data}
         return tuple(
             rule.model_copy(
                 update={k: v for k, v in of_file.items() if k not in rule.model_fields_set}
@@ -194,8 +194,8 @@ class RuleSet(RulesModel):
 
     @cached_property
     def marking_rules(self) -> tuple[Rule, ...]:
-        """Those that may mark nodes (if all are shadow rules, those): where none of them has a
-        value, nothing is known.
+        """The rules that may mark nodes, or all rules if all are shadow rules. If none of these has
+        a value, nothing is known.
         """
         return tuple(rule for rule in self.rules if not rule.shadow) or self.rules
 
@@ -206,7 +206,7 @@ class RuleSet(RulesModel):
 
     @cached_property
     def uses_expected_load(self) -> bool:
-        """Whether marks, scores or the order go by what pods use."""
+        """Whether marks, scores or the order use the expected load."""
         return self.has_expected or self.scores_nodes
 
     @cached_property
@@ -216,12 +216,12 @@ class RuleSet(RulesModel):
 
     @cached_property
     def scores_nodes(self) -> bool:
-        """Whether nodes are ranked, by the extender or by the order."""
+        """Whether the extender or the order ranks nodes."""
         return self.has_extender or self.order is not None
 
     @property
     def has_extender(self) -> bool:
-        """Whether the file has the section, even an empty one."""
+        """Whether the file has the section ``extender``, even an empty one."""
         return "extender" in self.model_fields_set
 
     @cached_property

@@ -21,21 +21,23 @@ from dynsched.rules.rule_errors import problem
 
 Flag = Annotated[bool, Field(strict=True)]
 EqualBelow = Annotated[float, Field(ge=0, le=100)]
-"""Percent: nodes of less expected load are equally good, so kube-scheduler decides."""
+"""Percent: nodes with less expected load are equally good, so kube-scheduler decides."""
 DEFAULT_EQUAL_BELOW: Final = 40.0
 PACK_BELOW: Final = 55.0
-"""The default where nodes are packed; both are measured in docs/effect.md."""
+"""The default with ``pack``. docs/effect.md has measurements of both defaults."""
 SelectorText = Annotated[Selector, read_by(parse_selector), AsText]
 
 
 class RulesModel(BaseModel):
-    """A part of the file. It never changes; a key that it does not know is an error."""
+    """The base of all parts of the file. They are immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
 class MarkRules(RulesModel):
-    """None for no label, or no taint. There must be one of them, except in ``NO_MARK``."""
+    """The section ``mark``. None means no label, or no taint. One of them is required, except in
+    ``NO_MARK``.
+    """
 
     label: Annotated[Annotated[LabelMark, AsText] | None, read_by(parse_label)] = Field(
         default_factory=lambda: parse_label(keys.DEFAULT_LABEL)
@@ -67,12 +69,12 @@ class GuardRules(RulesModel):
     """The section ``guard``: how many nodes may be marked, released and written."""
 
     max_marked: fields.NodeLimit = IntOrPercent(0.5, is_share=True)
-    """Of a pool; a share is one of the eligible nodes."""
+    """Per pool; a percentage is of its eligible nodes that are not closed."""
     pool_label: fields.Key | None = None
     max_releases: fields.NodeLimit = IntOrPercent(0.25, is_share=True)
-    """In one tick; a share is one of the marked nodes, and one may always be released."""
+    """Per tick; a percentage is of the marked nodes. At least one may always be released."""
     max_writes_per_minute: Annotated[int, Field(strict=True, gt=0, le=fields.MAX_NODES)] = 240
-    """Marks of hot nodes count, and are never delayed."""
+    """New marks of hot nodes count toward it, but are never delayed."""
 
 
 Method = Literal["linear", "relative"]
@@ -92,7 +94,7 @@ class ExtenderRules(RulesModel):
     require_label: fields.Key | None = None
     reject: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
     profiles: Mapping[str, Profile] = Field(default_factory=dict)
-    """By schedulerName."""
+    """Keyed by schedulerName."""
 
 
 class OrderRules(RulesModel):
@@ -100,7 +102,7 @@ class OrderRules(RulesModel):
 
     score: Mapping[str, fields.Weight]
     pack: Flag = False
-    """Whether of the nodes below `equal_below` the fullest come first, so that others get empty."""
+    """Whether the fullest of the nodes below `equal_below` come first, so that others get empty."""
     equal_below: EqualBelow = Field(
         default_factory=lambda data: PACK_BELOW if data.get("pack") else DEFAULT_EQUAL_BELOW
     )

@@ -1,4 +1,4 @@
-"""The rules that come with dynsched: the file of manifests/base, to which shipped.yaml links."""
+"""The rules that come with dynsched. shipped.yaml is a link to the file in manifests/base."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ MEMORY: Final = "node-mem-usage"
 
 
 def shipped_rules(*, by_metrics_server: bool = False) -> FixedRules:
-    """``by_metrics_server``: the same thresholds for what metrics-server measures, at once, because
-    it keeps no history in which `for` could have passed.
+    """The shipped rules. With ``by_metrics_server``, their thresholds apply to what metrics-server
+    measures, without `for`, because it keeps no history in which that could have passed.
     """
     found = yaml.safe_load(PATH.read_bytes())
     if by_metrics_server:

@@ -1,8 +1,8 @@
-"""What a node's metric will show once it has caught up: the expected load.
+"""The expected load: what a node's metric will show once it has caught up.
 
     expected = measured + sum of use x unseen(bound) - sum of use x unseen(ended)
 
-docs/expected-load.md says why, and how the use of a pod is estimated. All loads are in percent.
+docs/expected-load.md explains it, and how the use of a pod is estimated. All loads are in percent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from dynsched.rules.promql import Reach
 from dynsched.rules.rule_set import Rule
 
 BELOW_MEAN: Final = 10.0
-"""Percent below the mean measured load of its group to which pods that ended, and were not measured
-themselves, may take a node; on a hot node this holds for all pods that ended."""
+"""How far below the mean measured load of its group ended pods may take a node, in percent of full.
+The limit is for pods that were not measured themselves, and on a hot node for all ended pods."""
 FEW: Final = 30
 """Below this number of pods one busy pod dominates the mean, so the median is used if every pod is
 measured."""
@@ -44,8 +44,8 @@ _NOTHING_ADDED: Final = Added(0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLoad:
-    """For one rule: what a pod is expected to use, what pods add to each node, and what the next
-    pod would add. Mappings are by node name.
+    """One rule's estimates: the use of a pod, what pods add to each node, and what the next pod
+    would add. Mappings are keyed by node name.
     """
 
     use: PodUse = field(default_factory=PodUse)
@@ -53,23 +53,24 @@ class ExpectedLoad:
     next_pod: Mapping[str, float] = field(default_factory=dict)
     """The load that a pod of mean use, with its margin, would add to a node of known capacity."""
     least_next: float = UNKNOWN_LOAD
-    """The least of these, which is taken for all other nodes too."""
+    """The smallest value of ``next_pod``, also used for all other nodes."""
 
     def of(self, node: str, measured: float) -> float:
         """The expected load of a node whose ``measured`` load is known."""
         return self.added.get(node, _NOTHING_ADDED).to(measured)
 
     def value_of(self, rule: Rule, node: str, measured: float) -> float:
-        """The value that the ``measured`` one is expected to become, in the unit of the rule."""
+        """The expected value for a ``measured`` one, in the unit of the rule."""
         if node not in self.added:
             return measured
         load = load_percent(rule, measured)
         return with_load(rule, measured, self.added[node].to(load) - load)
 
     def to_place(self, node: str, measured: float) -> float:
-        """The load by which pods are placed: with the margin of pods that were just bound, and with
-        the load that the next pod adds beyond the least, which leaves the larger of two nodes
-        cooler.
+        """The load used to place pods.
+
+        It includes the margin of just-bound pods, and the load of the next pod beyond
+        ``least_next``. The latter makes the larger of two equally loaded nodes the cooler one.
         """
         more = self.next(node) - self.least_next
         return self.added.get(node, _NOTHING_ADDED).to(measured, margin=True) + more
@@ -84,33 +85,33 @@ NO_EXPECTATION: Final = ExpectedLoad()
 
 @dataclass(frozen=True, slots=True)
 class KnownPods:
-    """What the watch of pods and Prometheus report of pods, as of one moment."""
+    """What the pod watch and Prometheus report about pods at one moment."""
 
     recent: Collection[RecentPod] = ()
     running: int | None = None
-    """How many run in the cluster; None when that is not known."""
+    """Number of running pods in the cluster, or None if unknown."""
     use_of_workloads: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """By resource (``cpu`` in cores, ``memory`` in bytes), then by workload: the use of one pod."""
+    """Use of one pod, by resource (``cpu`` in cores, ``memory`` in bytes), then by workload."""
     scrape_intervals: Mapping[str, float] = field(default_factory=dict)
-    """By rule, in seconds."""
+    """In seconds, keyed by rule."""
     reaches: Mapping[str, Reach] = field(default_factory=dict)
-    """By rule, for expressions that only the server reads."""
+    """Keyed by rule, for expressions that only the server can parse."""
     sequence: int = 0
     """The number of the last change of ``recent`` (`RecentPods.sequence`)."""
     requested: Mapping[str, PodRequestTotals] = field(default_factory=dict)
-    """By node, where it has pods; empty while the rules have no `order`."""
+    """Keyed by node; nodes without pods are absent. Empty if the rules have no `order`."""
     use_of_pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """As ``use_of_workloads``, by ``namespace/name`` of the pod itself."""
+    """Like ``use_of_workloads``, but keyed by ``namespace/name`` of the pod itself."""
     use_of_ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Likewise: the last use of pods that ended, where it is known."""
+    """Like ``use_of_pods``: the last use of pods that ended, if known."""
     cpu_by_age: Mapping[str, Counts] = field(default_factory=dict)
-    """By ``namespace/name``: the CPU time of new pods."""
+    """The CPU time of new pods, keyed by ``namespace/name``."""
     start_factor: float = 1.0
-    """By how much the use of new pods at first exceeds their mean."""
+    """Factor by which new pods at first use more than their mean."""
     with_order: int = 0
-    """How many running pods got the order (docs/order.md) at their creation."""
+    """Number of running pods that got the order (docs/order.md) at their creation."""
     error: str | None = None
-    """Why the watch of pods does not work at the moment; None while it does."""
+    """Why the pod watch is failing, or None if it works."""
 
 
 NO_PODS: Final = KnownPods()
@@ -125,7 +126,9 @@ def expected_load(
     pods: KnownPods,
     now: float,
 ) -> ExpectedLoad:
-    """One rule's expected load. ``readings``: the good ones, by node; ``now`` in Unix seconds."""
+    """One rule's expected load. ``readings`` are the good ones, keyed by node; ``now`` is in Unix
+    seconds.
+    """
     lag = lag_of(rule, pods.scrape_intervals.get(rule.name), pods.reaches.get(rule.name))
     by_age = pods.cpu_by_age if rule.resource == "cpu" else {}
     unseen = list(_unseen(pods.recent, lag, readings, now, by_age))
@@ -138,8 +141,8 @@ def expected_load(
 
 
 _Unseen = tuple[BoundPod, float, float, float]
-"""A pod on a node with a reading: the share of its use that is still to show; of an ended pod the
-share that the reading still shows; and the cores that it adds by changes of its use."""
+"""A pod on a node with a reading; the share of its use that the reading does not show yet; if the
+pod ended, the share that the reading still shows; and the cores that changes of its use add."""
 
 
 def _unseen(
@@ -166,8 +169,8 @@ def _unseen(
 
 
 def _bounded_capacity(nodes: Mapping[str, Node], resource: str | None) -> Mapping[str, float]:
-    """By node, in cores or bytes, where it is known; capped, so that one node that claims any
-    capacity does not decide about all others.
+    """The known capacities in cores or bytes, keyed by node. They are capped, so that one node with
+    an absurd capacity does not distort the estimate for all others.
     """
     if resource is None:
         return {}
@@ -194,7 +197,7 @@ def _pod_use(
     if rule.higher_is_worse and of_pod and pods.running is not None and pods.running < FEW:
         mean: float | None = median(of_pod.values())
     else:
-        shown = _shown(pods.running, unseen, len(loads), len(nodes))
+        shown = _pods_shown(pods.running, unseen, len(loads), len(nodes))
         mean = _mean_use(rule, loads, capacity, shown)
     return PodUse(
         rule.resource,
@@ -203,17 +206,18 @@ def _pod_use(
         of_pod,
         pods.use_of_ended.get(resource, {}),
         pods.start_factor if resource == "cpu" else 1.0,
-        # Only nodes that exist: a pod may name any, and the mapping changes meanwhile.
+        # Only existing nodes: a pod may name any node. The mapping may change meanwhile.
         median_request(filter(None, map(pods.requested.get, nodes)), resource),
     )
 
 
-def _shown(
+def _pods_shown(
     running: int | None, unseen: Iterable[_Unseen], with_value: int, nodes: int
 ) -> float | None:
-    """How many pods the values show: those that run, less the unseen part of those just bound, and
-    with the part still seen of those that ended; where only some nodes have a value, that share of
-    the running pods. None when it is not known.
+    """The number of pods that the values show, or None if unknown.
+
+    These are the running pods, minus the unseen part of just-bound ones, plus the part of ended
+    ones that still shows. If only some nodes have a value, running pods count in that proportion.
     """
     if running is None or not nodes:
         return None
@@ -224,9 +228,10 @@ def _shown(
 def _mean_use(
     rule: Rule, loads: Mapping[str, float], capacity: Mapping[str, float], shown: float | None
 ) -> float | None:
-    """What a running pod uses on average: all that is measured, over the number of pods ``shown``.
-    A load counts as at most full: one node's wrong value must not make all pods look heavy.
-    None where fewer pods run than nodes have a value: most of the load is not that of pods then.
+    """Mean use of a running pod: all measured use, divided by the number of pods ``shown``.
+
+    Each load is capped at full, because one node's wrong value must not make all pods look heavy.
+    None if there are fewer pods than nodes with a value: most of the load is then not due to pods.
     """
     if not shown or shown < len(loads) or not rule.higher_is_worse:
         return None
@@ -238,8 +243,8 @@ def _mean_use(
 
 @dataclass(slots=True)
 class _Sums:
-    """Over the pods of one node, as in `Added`. ``measured``: the part of ``ended`` that is of pods
-    which were measured themselves.
+    """Sums over the pods of one node, as in `Added`. ``measured`` is the part of ``ended`` due to
+    pods that were measured themselves.
     """
 
     bound: float = 0.0
@@ -276,15 +281,15 @@ def _added(
     hot_from = load_percent(rule, rule.threshold)
     means = group_means(loads, groups) if sums else {}
     for name, node in sums.items():
-        itself = 0.0 if loads[name] >= hot_from else node.measured
+        measured = 0.0 if loads[name] >= hot_from else node.measured
         room = max(0.0, loads[name] - means[groups[name]] + BELOW_MEAN)
-        yield name, Added(node.bound, min(node.ended, max(room, itself)), node.margin, node.pods)
+        yield name, Added(node.bound, min(node.ended, max(room, measured)), node.margin, node.pods)
 
 
 def group_means(
     loads: Mapping[str, float], groups: Mapping[str, NodeGroup]
 ) -> dict[NodeGroup, float]:
-    """The mean of the loads that are known in each group of nodes; each counts as at most full."""
+    """The mean of the known loads in each node group; each load is capped at full."""
     known: dict[NodeGroup, list[float]] = {}
     for node, load in loads.items():
         known.setdefault(groups[node], []).append(min(load, FULL))

@@ -1,4 +1,4 @@
-"""How late a rule's values show a change of the load."""
+"""How late a rule's values show a change in load."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dynsched.rules.rule_set import Rule, RuleSet
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """A value shows nothing of a change for ``delay`` seconds, then more and more of it, and all
-    after ``span`` more.
+    """A value shows nothing of a change for ``delay`` seconds, then a linearly growing share of it
+    for ``span`` seconds, then all of it.
     """
 
     delay: float
@@ -22,19 +22,21 @@ class Lag:
 
     @property
     def total(self) -> float:
-        """Seconds after which a value shows a change as a whole."""
+        """Seconds until a value shows all of a change."""
         return self.delay + self.span
 
     def unseen(self, age: float) -> float:
-        """The share of a change that a value taken ``age`` seconds after it does not show."""
+        """The share of a change that a value taken ``age`` seconds later does not show yet."""
         if age >= self.total:
             return 0.0
         return 1.0 if age <= self.delay else 1.0 - (age - self.delay) / self.span
 
 
 def lag_of_range(window: float, scrape: float) -> Lag:
-    """Of a ``rate`` over ``window`` seconds (0: of the last sample itself). The last sample is half
-    a scrape old on average, and the first one in the range half a scrape younger than the range.
+    """The lag of a ``rate`` over ``window`` seconds, or of the last sample itself if 0.
+
+    On average the last sample is half a scrape interval old, and the first one in the range is half
+    a scrape interval younger than the range.
     """
     if not window:
         return Lag(0.0, scrape)
@@ -42,15 +44,17 @@ def lag_of_range(window: float, scrape: float) -> Lag:
 
 
 DEFAULT_SCRAPE: Final = 30.0
-"""Seconds between two samples, where neither Prometheus nor a range tells."""
+"""Scrape interval in seconds if neither Prometheus nor the range of the expression shows it."""
 METRICS_SERVER: Final = Lag(7.5, 15.0)
-"""metrics-server scrapes every 15 s by default, and gives the rate between the last two scrapes."""
+"""metrics-server scrapes every 15 s by default, and shows the rate between the last two scrapes."""
 
 
 def lag_of(rule: Rule, scrape: float | None, reach: Reach | None = None) -> Lag:
-    """The lag of a rule's values. ``scrape`` is the scrape interval, None when it is not known: a
-    quarter of the range then, as is recommended for a ``rate``. ``reach``: as the server reads an
-    expression that is not read here.
+    """The lag of a rule's values.
+
+    ``scrape`` is the scrape interval. If it is None, a quarter of the range is assumed, which is
+    the recommendation for a ``rate``. ``reach`` is used for an expression that only the server can
+    parse.
     """
     if rule.lag is not None:
         return Lag(0.0, rule.lag)
@@ -64,7 +68,7 @@ def lag_of(rule: Rule, scrape: float | None, reach: Reach | None = None) -> Lag:
 def longest_lag(
     rule_set: RuleSet, scrapes: Mapping[str, float], reaches: Mapping[str, Reach] = {}
 ) -> float:
-    """In seconds, until the values of all rules show a change. The mappings are by rule."""
+    """Seconds until the values of all rules show all of a change. Mappings are keyed by rule."""
     return max(
         lag_of(rule, scrapes.get(rule.name), reaches.get(rule.name)).total
         for rule in rule_set.rules
@@ -73,7 +77,7 @@ def longest_lag(
 
 @lru_cache(maxsize=256)
 def own_reach(expr: str) -> Reach | None:
-    """How far back an expression reads; None where it is not read here."""
+    """How far back an expression reads, or None if it cannot be parsed here."""
     try:
         return reach_of(parse(expr))
     except UnreadError:
@@ -81,5 +85,5 @@ def own_reach(expr: str) -> Reach | None:
 
 
 def needs_reach(rule: Rule) -> bool:
-    """Whether the lag of a rule is known only if the server reads its expression."""
+    """Whether the server has to parse the rule's expression to find its lag."""
     return rule.lag is None and rule.expr is not None and own_reach(rule.expr) is None

@@ -1,8 +1,8 @@
-"""Pods that were bound or ended a moment ago: no load metric shows that yet.
+"""Pods that were bound or ended recently, which no load metric shows yet.
 
-A metric is an average over its range, and is scraped now and then: a node that took ten pods five
-seconds ago still looks cool, and one that lost ten still looks hot. `expected` works out what
-follows for the load. Here the pods are remembered, each once by its uid.
+A metric is an average over its range, and is scraped at intervals: a node that received ten pods
+five seconds ago still looks cool, and one that lost ten still looks hot. This module stores these
+pods, keyed by UID. `expected` computes what they mean for the load.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dynsched.core.load.pods import BoundPod, PodChange, RecentPod
 from dynsched.core.nodes import Node
 
 WINDOW: Final = 60.0
-"""Seconds for which a change is remembered at least; and for which an assumed pod counts, if its
-binding is never observed."""
+"""Minimum seconds for which a change is stored. An assumed pod whose binding is never observed also
+counts for this long."""
 TO_START: Final = 30.0
-"""Seconds for which a pod counts of which no container has started; it counts again from its start
-on. Without this, pods that are never started would hold a node's load up."""
+"""Seconds for which a pod counts before any of its containers starts. It counts again once one
+does. Without this limit, pods that never start would keep a node's expected load high."""
 MAX_PODS: Final = 50_000
-"""Pods that are remembered at most; beyond it the oldest are forgotten first."""
+"""Maximum number of pods that are stored; the oldest are dropped first."""
 
 
 class _Entry(NamedTuple):
@@ -33,20 +33,22 @@ class _Entry(NamedTuple):
 
     @property
     def at(self) -> float:
-        """When something happened to the pod last."""
+        """When the pod was bound or started, or when it ended."""
         at = self.bound if self.ended is None else self.ended
         return 0.0 if at is None else at
 
     def counts(self, now: float) -> bool:
-        """Whether it runs, or may be about to; or has ended."""
+        """Whether the pod counts: it runs, may be about to run, or has ended."""
         if self.started or self.pod.assumed or self.bound is None or self.ended is not None:
             return True
         return now - self.bound < TO_START
 
 
 class RecentPods:
-    """What happened to pods in the last ``window`` seconds, which may be changed at any time. Times
-    are seconds of any one clock that does not go back; ``most`` bounds the memory.
+    """The pods that were bound or ended in the last ``window`` seconds.
+
+    ``window`` may be changed at any time; ``most`` limits the memory. Times are seconds of any
+    monotonic clock.
     """
 
     def __init__(self, window: float = WINDOW, *, most: int = MAX_PODS) -> None:
@@ -61,57 +63,63 @@ class RecentPods:
         return len(self._entries)
 
     def add(self, pod: BoundPod, now: float) -> None:
-        """A pod was bound, or is assumed to be. One that is known keeps its time, and may correct
-        its requests; the time of one that was assumed begins with its binding. A binding that was
-        observed is never overwritten by an assumed one.
+        """Store a pod that was bound, or is assumed to be.
+
+        A pod that is already stored keeps its time, and its requests are updated. The time of an
+        assumed pod restarts when its binding is observed. An assumed binding never replaces an
+        observed one.
         """
         known = self._find(pod.uid, now)
         if known is None:
             self._put(_Entry(pod, now))
-            self._tell(PodChange(pod, 1))
+            self._report(PodChange(pod, 1))
             return
         if known.ended is not None or known.pod == pod or (pod.assumed and not known.pod.assumed):
             return
-        self._tell(PodChange(known.pod, -1), PodChange(pod, 1))
+        self._report(PodChange(known.pod, -1), PodChange(pod, 1))
         if known.pod.assumed and not pod.assumed:
             self._put(known._replace(pod=pod, bound=now))
         else:
             self._entries[pod.uid] = known._replace(pod=pod)
 
     def start(self, uid: str, now: float) -> None:
-        """The first container of a pod was started: it uses something from now on."""
+        """Note that the first container of a pod started: from now on it uses resources."""
         known = self._entries.get(uid)
         if known is None or known.started or known.ended is not None or known.pod.assumed:
             return
         self._put(known._replace(bound=now, started=True))
 
     def end(self, pod: BoundPod, now: float) -> None:
-        """A pod that ran on a node uses nothing more: it finished, or was deleted."""
+        """Note that a pod finished or was deleted, and no longer uses resources."""
         known = self._find(pod.uid, now)
         if known is None:
             self._put(_Entry(pod, None, now))
-            self._tell(PodChange(pod, -1, is_recent=False))
-        elif known.pod.assumed:  # its binding was missed, so its use is not to be taken off
+            self._report(PodChange(pod, -1, is_recent=False))
+        elif known.pod.assumed:  # its binding was missed: do not subtract its use
             self.remove(pod.uid)
         elif known.ended is None:
             self._put(known._replace(ended=now))
-            self._tell(PodChange(known.pod, -1))
+            self._report(PodChange(known.pod, -1))
 
     def never_ran(self, uid: str) -> None:
-        """A pod is gone of which no container ever ran. That is no change: a part of its count
-        has faded, and a change would take off all of it until loads are worked out again.
+        """Forget a pod that is gone and none of whose containers ever ran.
+
+        This is not reported as a change: part of the load that it counted has already faded, and a
+        change would subtract all of it until loads are computed again.
         """
         self._entries.pop(uid, None)
 
     def remove(self, uid: str) -> None:
-        """As if it had never been on its node."""
+        """Forget a pod as if it had never been on its node."""
         known = self._entries.pop(uid, None)
         if known is not None and known.ended is None:
-            self._tell(PodChange(known.pod, -1))
+            self._report(PodChange(known.pod, -1))
 
     def follow(self, nodes: Mapping[str, Node]) -> None:
-        """Forget the pods of nodes that were deleted or replaced since this was last called. A node
-        that was never seen may be on its way: the watch of pods can be ahead of that of nodes.
+        """Forget the pods of nodes that were deleted or replaced since the last call.
+
+        Pods of a node that was never seen stay, because the pod watch can be ahead of the node
+        watch.
         """
         before, self._nodes = self._nodes, nodes
         if before is nodes:
@@ -125,11 +133,13 @@ class RecentPods:
             self.remove(uid)
 
     def pods(self, now: float, *, ago: float = 0.0) -> tuple[RecentPod, ...]:
-        """All that is remembered, its ages as of ``ago`` seconds before ``now`` (negative for what
-        happened since), without those that wait to be started for long, and without assumed pods
-        whose binding should have come by now: these are removed.
+        """The recent pods. Their ages are as of ``ago`` seconds before ``now``; the age of a later
+        event is negative.
+
+        Pods that have waited long for their start are left out. Assumed pods whose binding should
+        have been observed by now are removed.
         """
-        # Forgetting is no change: by then the metrics show the pod.
+        # Expiry is not reported as a change: by then the metrics show the pod.
         since = now - self.window
         self._entries = {uid: each for uid, each in self._entries.items() if each.at > since}
         late = [
@@ -137,7 +147,7 @@ class RecentPods:
             for uid, entry in self._entries.items()
             if entry.pod.assumed and entry.bound is not None and now - entry.bound >= WINDOW
         ]
-        # With a change: who counted such a pod must not take it off again when it is bound later.
+        # Reported as a change, so that no reader subtracts the pod again if it is bound later.
         for uid in late:
             self.remove(uid)
         then = now - ago
@@ -152,8 +162,9 @@ class RecentPods:
         )
 
     def names(self, now: float) -> tuple[dict[str, float], dict[str, float]]:
-        """``namespace/name`` of those that were bound, and of those that ended; with the seconds
-        since then, of several pods of a name the least.
+        """The seconds since pods were bound, and since they ended, keyed by ``namespace/name``.
+
+        If several pods have the same name, the most recent one counts.
         """
         bound: dict[str, float] = {}
         ended: dict[str, float] = {}
@@ -167,7 +178,7 @@ class RecentPods:
         return bound, ended
 
     def changes_after(self, sequence: int) -> list[PodChange]:
-        """What changed after the change of this number, in its order; as far as it is kept."""
+        """The changes after number ``sequence``, in order, as far as they are still stored."""
         skipped = max(0, sequence - self._journal_begins)
         return list(islice(self._journal, skipped, None))
 
@@ -176,7 +187,7 @@ class RecentPods:
         """The number of the last change, for `changes_after`."""
         return self._journal_begins + len(self._journal)
 
-    def _tell(self, *changes: PodChange) -> None:
+    def _report(self, *changes: PodChange) -> None:
         for change in changes:
             if len(self._journal) == self._most:
                 self._journal.popleft()
@@ -184,18 +195,18 @@ class RecentPods:
             self._journal.append(change)
 
     def forget_changes(self, sequence: int) -> None:
-        """Up to the change of this number: nobody asks for them again."""
+        """Drop the changes up to number ``sequence``, which nobody reads again."""
         while self._journal and self._journal_begins < sequence:
             self._journal.popleft()
             self._journal_begins += 1
 
     def _find(self, uid: str, now: float) -> _Entry | None:
-        """What is remembered of a pod, unless it is to be forgotten by now."""
+        """The entry of a pod, unless it has expired."""
         entry = self._entries.get(uid)
         return entry if entry is not None and entry.at > now - self.window else None
 
     def _put(self, entry: _Entry) -> None:
-        """As the latest one. Above the limit the oldest entry is dropped."""
+        """Store an entry as the latest one. Above the limit the oldest entry is dropped."""
         self._entries.pop(entry.pod.uid, None)
         self._entries[entry.pod.uid] = entry
         if len(self._entries) > self._most:
@@ -203,9 +214,10 @@ class RecentPods:
 
 
 def newly_bound(changes: Sequence[PodChange]) -> list[str]:
-    """The node of each pod whose binding was observed, of the changes of `RecentPods`. A pod that
-    is only assumed to be bound does not count. Nor does one whose requests are corrected, which is
-    reported as one pod less and one more.
+    """The node of each pod whose binding was observed, from the changes of `RecentPods`.
+
+    Assumed pods do not count, nor do pods whose requests were corrected, which appear as one pod
+    less and one more.
     """
     found, corrected = [], ""
     for pod, sign, _ in changes:

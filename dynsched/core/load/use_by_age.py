@@ -1,8 +1,8 @@
-"""What a new pod uses by its age: many use several times their mean while they start.
+"""CPU use of new pods by age: many use several times their mean while they start.
 
-Between two scrapes a pod used what its counter of CPU time rose by. Each change of its use is
-unseen in a node's metric as the pod itself was: for a while the metric lacks what the pod uses
-more, or still has what it used at its start.
+The use between two scrapes is the increase of the pod's CPU time counter. A node's metric shows a
+change of this use as late as it shows a new pod: for a while it lacks an increase, or still
+includes the use at the start.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 LATE: Final = 10.0
-"""How many seconds old a counter is when its answer comes first: the kubelet measures every 10 s,
-and new pods are asked for as often."""
+"""Age in seconds of a counter when a query first returns it: the kubelet measures every 10 s, and
+new pods are queried as often."""
 
 
 class CpuCount(NamedTuple):
-    """The CPU time of a pod at an age, both in seconds."""
+    """The CPU time that a pod has used at an age, both in seconds."""
 
     age: float
     cpu: float
 
 
 FEWEST: Final = 30
-"""New pods of known workloads, from which on it is worked out how they start."""
+"""Minimum number of new pods of known workloads for a start factor."""
 LEAST: Final = 1.5
 MOST: Final = 5.0
-"""Less may be chance. More may be few pods, or a tenant who wants that all others' count more."""
+"""Limits of the start factor. Less may be chance, and counts as 1. More may be due to few pods, or
+to a tenant who wants everyone else's pods to count more."""
 Counts = tuple[CpuCount, ...]
 _START: Final = CpuCount(0.0, 0.0)
 
@@ -35,14 +36,17 @@ _START: Final = CpuCount(0.0, 0.0)
 def counted(
     before: Mapping[str, Counts], means: Mapping[str, float], ages: Mapping[str, float]
 ) -> dict[str, Counts]:
-    """What is known of the pods of ``ages`` after one more answer, the means since their starts."""
+    """The counts of the pods in ``ages``, extended by one more query result.
+
+    ``means`` are mean uses since the pods' starts, in cores.
+    """
     found = {}
     for name, age in ages.items():
         counts, mean = before.get(name, (_START,)), means.get(name)
-        if age < counts[-1].age:  # another pod of the name, as StatefulSets have
+        if age < counts[-1].age:  # another pod of the same name, as in StatefulSets
             counts = (_START,)
         last, at = counts[-1], age - LATE
-        # The same mean once more is that of the same scrape.
+        # An unchanged mean is from the same scrape.
         is_same = last.age > 0 and mean is not None and mean * last.age == last.cpu
         if mean is not None and at > last.age and not is_same:
             counts = (*counts, CpuCount(at, mean * at))
@@ -52,13 +56,13 @@ def counted(
 
 
 def uses_of(counts: Counts) -> list[float]:
-    """In cores, between each two scrapes."""
+    """Uses between consecutive scrapes, in cores."""
     return [max(0.0, (b.cpu - a.cpu) / (b.age - a.age)) for a, b in pairwise(counts)]
 
 
 def changes_unseen(counts: Counts, age: float, unseen: Callable[[float], float]) -> float:
-    """In cores: what a pod of this age adds (negative: subtracts) by the changes of its use, in
-    addition to the unseen part of its last use.
+    """What the changes of a pod's use add to the unseen part of its last use, in cores; negative if
+    they subtract.
     """
     changes = zip(pairwise(uses_of(counts)), counts[1:], strict=False)
     share = unseen(age)
@@ -68,8 +72,9 @@ def changes_unseen(counts: Counts, age: float, unseen: Callable[[float], float])
 def start_factor(
     counts: Mapping[str, Counts], workloads: Mapping[str, str], of_workload: Mapping[str, float]
 ) -> float:
-    """By how much the use of new pods until their first scrape exceeds that of their workloads'
-    pods, over all of them; 1 where that is not known or is not much. ``workloads``: by pod.
+    """Factor by which new pods use more until their first scrape than the pods of their workloads.
+
+    It is one factor for all pods; 1 if it is unknown or small. ``workloads`` is keyed by pod.
     """
     uses = [
         (uses_of(known)[0], of_workload[workload])
