@@ -1,1 +1,1 @@
-"""Features subscribe to ticks. Each has a section of the rules and one pure computation."""
+"""Features that subscribe to ticks. Each has a section of the rules and one pure computation."""

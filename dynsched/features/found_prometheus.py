@@ -1,4 +1,4 @@
-"""The Prometheus that is asked: the one that a person named, or the one in the cluster."""
+"""Chooses the Prometheus to query: the configured one, or one found in the cluster."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from dynsched.sources.prometheus import PrometheusConfig
 async def found_or_named(
     api: KubeApi, config: PrometheusConfig, log: Callable[[str], None]
 ) -> PrometheusConfig | None:
-    """``config``; where nobody named its URL, one that is found and asked by ``api``'s login alone.
-    None where there is none. ``log`` takes lines: which one it is, or why there is none.
+    """``config`` if its URL was set, else a Prometheus found in the cluster; None if none is found.
+
+    A found one is queried with the credentials of ``api`` only. ``log`` is called with one line at
+    a time: which Prometheus was found, or why none was.
     """
     if not config.is_default:
         return config
@@ -24,7 +26,7 @@ async def found_or_named(
             log(line)
         return None
     log(f"{found.kind.program} found: {found}, asked through the API server")
-    # Nothing else of ``config``: its credentials are not meant for this server.
+    # Only the timeout of ``config`` is used: its credentials are not meant for this server.
     fetch = partial(found.fetch, api)
     return PrometheusConfig(found.url(api), timeout=config.timeout, fetch=fetch)
 
@@ -32,11 +34,11 @@ async def found_or_named(
 async def found_or_default(
     api: KubeApi, config: PrometheusConfig, log: Callable[[str], None]
 ) -> PrometheusConfig:
-    """The same, or ``config`` with its default URL where none is found."""
+    """Like `found_or_named`, but ``config`` with its default URL if none is found."""
     found = await found_or_named(api, config, log)
     if found is None:
         log(
-            f"asking {config.url}; name another by --prom URL, or without any Prometheus take the "
+            f"querying {config.url}; set another URL with --prom, or without a Prometheus use the "
             "rules of docs/examples/metrics-server.yaml"
         )
     return found or config

@@ -1,7 +1,7 @@
-"""The load by which pods are placed: one number for each node, from the rules of a profile.
+"""Combines the rules of a profile into one load per node, by which pods are placed.
 
-A load is a whole number of *tenths of a percent*. A node on which one of the rules fires has FIRING
-added, so that it comes after every other node.
+A load is an integer in *tenths of a percent*. FIRING is added if a rule of the profile fires on the
+node, so that the node sorts after all others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TENTHS: Final = 10
 """Tenths of a percent in one percent."""
 FULL: Final = 100 * TENTHS
 FIRING: Final = 10_000
-"""Tenths, added to the load of a node on which a rule fires. The remainder is the load alone, which
-is less: a rule measures at most MAX_LOAD, and pods add a bounded amount."""
+"""Tenths added to the load of a node on which a rule fires. The remainder is the load alone, which
+is always less: a rule measures at most MAX_LOAD, and pods add a bounded amount."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedProfile:
-    """``rules`` with their weights, of which the sum is 1. ``equal_below`` in percent."""
+    """Rules and their weights, which sum to 1. ``equal_below`` is in percent."""
 
     rules: tuple[tuple[Rule, float], ...]
     equal_below: float
@@ -35,8 +35,8 @@ class WeightedProfile:
 
 
 def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
-    """How to score pods of this schedulerName: its profile, else `default`, else all rules with
-    equal weights and `linear`.
+    """The profile for pods of this schedulerName; else `default`; else all rules except shadow
+    rules, with equal weights and `linear`.
     """
     profiles = rule_set.extender.profiles
     profile = profiles.get(scheduler) or profiles.get("default")
@@ -46,12 +46,12 @@ def weighted_profile(rule_set: RuleSet, scheduler: str) -> WeightedProfile:
 
 
 def order_profile(rule_set: RuleSet, order: OrderRules) -> WeightedProfile:
-    """How to rank the nodes for new pods."""
+    """The profile that ranks nodes for new pods."""
     return WeightedProfile(_shares(rule_set, order.score), order.equal_below)
 
 
 def _shares(rule_set: RuleSet, score: Mapping[str, float]) -> tuple[tuple[Rule, float], ...]:
-    """The weights of ``score`` (by rule name) as shares of 1, without rules of weight 0."""
+    """The rules of ``score`` with their shares of the total weight, without rules of weight 0."""
     total = sum(score.values())
     return tuple(
         (rule_set.by_name[name], weight / total) for name, weight in score.items() if weight
@@ -59,21 +59,23 @@ def _shares(rule_set: RuleSet, score: Mapping[str, float]) -> tuple[tuple[Rule, 
 
 
 class PlacingLoads(NamedTuple):
-    """By name, every node's expected load; without nodes for which no rule has a value and on which
-    none fires. ``mean``: of the loads, each at most FULL. ``line``: nodes with less are equal.
-    ``judged``: a node above the line by one rule counts as at the line by each other rule.
-    All in tenths.
+    """Expected loads by node name, in tenths.
+
+    ``loads``: without nodes for which no rule has a value and on which no rule fires.
+    ``mean``: of the loads, each capped at FULL. ``line``: nodes with lower loads count as equal.
+    ``ranking``: the loads that nodes are ranked by. If the load of one rule is above the line, each
+    lower load of another rule counts as the line.
     """
 
     loads: Mapping[str, int]
     mean: float
     line: int
-    judged: Mapping[str, int]
+    ranking: Mapping[str, int]
 
 
 def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> PlacingLoads:
-    """Where one rule of several has no value for a node, the median of that rule's values is used;
-    a rule that does not apply to the node does not count.
+    """The load of each node. If one of several rules has no value for a node, the median of the
+    rule's values is used. A rule that does not apply to the node does not count.
     """
     of_rules = [(rule, weight, _rule_loads(evaluation, rule)) for rule, weight in profile.rules]
     parts = [
@@ -95,12 +97,12 @@ def placing_loads(evaluation: Evaluation, profile: WeightedProfile) -> PlacingLo
         if name in known or name in firing
     }
     mean = fmean([min(load % FIRING, FULL) for load in loads.values()] or [0])
-    line, judged = equal_line(profile.equal_below, mean), dict(loads)
+    line, ranking = equal_line(profile.equal_below, mean), dict(loads)
     for name in loads.keys() - firing if len(parts) > 1 else ():
         counted = _weighted(parts, name, evaluation.alerts[name], line / TENTHS)
         if counted > line:
-            judged[name] = counted
-    return PlacingLoads(loads, mean, line, judged)
+            ranking[name] = counted
+    return PlacingLoads(loads, mean, line, ranking)
 
 
 def _rule_loads(evaluation: Evaluation, rule: Rule) -> dict[str, float]:
@@ -110,7 +112,7 @@ def _rule_loads(evaluation: Evaluation, rule: Rule) -> dict[str, float]:
 
 
 class _Part(NamedTuple):
-    """The loads according to one rule, by the name of the node, and their median."""
+    """The loads of one rule by node name, and their median."""
 
     rule: str
     weight: float
@@ -121,7 +123,7 @@ class _Part(NamedTuple):
 def _weighted(
     parts: Iterable[_Part], name: str, alerts: Collection[str], least: float = 0.0
 ) -> int:
-    """A node's load in tenths. Each part counts as ``least`` (percent) at least."""
+    """A node's load in tenths. Each part counts as at least ``least`` percent."""
     total = weights = 0.0
     for rule, weight, loads, middle in parts:
         if rule in alerts:
@@ -131,14 +133,15 @@ def _weighted(
 
 
 def equal_line(equal_below: float, mean: float) -> int:
-    """The load below which nodes are equal, in tenths. It comes down where nodes are warm: as far
-    below full as their ``mean`` load (tenths) is above 0.
+    """The load in tenths below which nodes count as equal.
+
+    It is at most FULL minus the ``mean`` load (tenths), so that warm nodes are still ranked.
     """
     return round(min(TENTHS * equal_below, FULL - mean))
 
 
 def next_pod_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str, int]:
-    """What a pod of mean use adds to each node's load, in tenths."""
+    """The load in tenths that a pod of mean use would add to each node."""
     parts = [
         (weight, evaluation.expected.get(rule.name, NO_EXPECTATION))
         for rule, weight in profile.rules
@@ -150,6 +153,6 @@ def next_pod_loads(evaluation: Evaluation, profile: WeightedProfile) -> dict[str
 
 
 def threshold_load(profile: WeightedProfile) -> int:
-    """The load of a node that is at the threshold of each rule, in tenths."""
+    """The load in tenths of a node that is exactly at each rule's threshold."""
     loads = (weight * load_percent(rule, rule.threshold) for rule, weight in profile.rules)
     return round(TENTHS * sum(loads))

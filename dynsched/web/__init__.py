@@ -1,1 +1,1 @@
-"""What others call over HTTP; answered from the last tick in memory."""
+"""HTTP endpoints, which answer from the last tick in memory."""

@@ -1,4 +1,4 @@
-"""What can be read over HTTP, answered from the last tick: docs/http.md."""
+"""The HTTP endpoints for readers (docs/http.md), answered from the last tick."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_app(
     *,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """All endpoints, the extender's only with ``extender``. ``guards`` may refuse a request."""
+    """All endpoints, the extender's only with ``extender``. ``guards`` can refuse requests."""
     app = new_application(ENDPOINTS, MAX_BODY, guards)
     app[_TICKS] = ticks
     app[_FILES] = read_files()
@@ -76,8 +76,8 @@ async def _node(request: web.Request) -> web.Response:
 
 
 def _no_node(name: str) -> web.Response:
-    where = "/nodes and `dynsched nodes` list them"
-    return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {where}")
+    hint = "/nodes and `dynsched nodes` list all nodes"
+    return refused(HTTPStatus.NOT_FOUND, f"no node {name!r} in the cluster; {hint}")
 
 
 async def _rules(request: web.Request) -> web.Response:
@@ -90,7 +90,7 @@ async def _order(request: web.Request) -> web.StreamResponse:
         error = tick.rules_status.error
         why = error and f"the rules file is refused: {error}"
         return refused(
-            HTTPStatus.NOT_FOUND, f"the rules have no `order`; {why or 'docs/order.md has it'}"
+            HTTPStatus.NOT_FOUND, f"the rules have no `order`; {why or 'see docs/order.md'}"
         )
     ticks = request.app[_TICKS]
     return as_json(order_answer(tick, ticks.order, ticks.leader()))
@@ -110,7 +110,7 @@ async def _readyz(request: web.Request) -> web.Response:
 
 
 async def _page_file(request: web.Request) -> web.Response:
-    """The page itself, or what it loads."""
+    """The page itself, or a file that it loads."""
     found = request.app[_FILES].get(request.match_info.get("file", "index.html"))
     if found is None:
         raise web.HTTPNotFound
@@ -118,11 +118,11 @@ async def _page_file(request: web.Request) -> web.Response:
 
 
 def _unless_known(request: web.Request, headers: Mapping[str, str], body: bytes) -> web.Response:
-    """304 where the caller has what the ETag in ``headers`` names."""
+    """304 if the client has the version that the ETag in ``headers`` names."""
     if headers[hdrs.ETAG] in request.headers.get(hdrs.IF_NONE_MATCH, ""):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
     response = web.Response(body=body, headers=headers)
-    response.enable_compression()  # as the caller accepts it
+    response.enable_compression()  # if the client accepts it
     return response
 
 
@@ -131,7 +131,7 @@ async def _page_data(request: web.Request) -> web.Response:
     body = await ticks.encoded_page(tick)
     headers: dict[str, str] = {
         hdrs.ETAG: f'"{tick.taken_at}"',  # two replicas finish no tick in the same microsecond
-        # The bytes stay as they are while they get older.
+        # The body is cached, so it cannot contain its age.
         hdrs.AGE: str(round(ticks.age())),
         hdrs.VARY: hdrs.ACCEPT_ENCODING,
         hdrs.CONTENT_TYPE: JSON,
@@ -165,7 +165,7 @@ ENDPOINTS: Final[Mapping[str, Handler]] = {
 
 def _tick(request: web.Request) -> Tick:
     ticks = request.app[_TICKS]
-    if ticks.tick is None:  # not an empty list, which a caller would take for "none is hot"
+    if ticks.tick is None:  # an empty list would mean "none is hot"
         raise web.HTTPServiceUnavailable(text=f"{ticks.why_unhealthy()}; try again soon")
     return ticks.tick
 

@@ -1,5 +1,5 @@
-"""Who may read (`--web-auth`, docs/operate.md): Kubernetes says whose a bearer token is, and what
-that user may read. What it grants is kept for a short time.
+"""Checks who may read (`--web-auth`, docs/operate.md). The API server authenticates the bearer
+token and authorizes its user. What it grants is cached for a short time.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from dynsched.web.responses import Handler, refused
 logger = quiet_logger(__name__)
 
 GRANTED_SECONDS: Final = 60.0
-"""A right that was taken away opens a path for this long at most."""
+"""Time for which a grant is cached: a revoked right works for at most this long."""
 ANSWER_SECONDS: Final = 5.0
-"""How long a caller waits for the API server, the wait for other reviews included."""
+"""Maximum wait for the API server, including the wait for other reviews."""
 
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
-"""As RFC 6750 has it. The API server is not asked about anything else."""
+"""RFC 6750. Other values are not sent to the API server."""
 _PAGE: Final = "docs/operate.md#who-may-read"
 
 V = TypeVar("V")
 
 
 class _Granted(Generic[V]):
-    """What the API server granted. Refusals (a false value) and errors are not kept."""
+    """Caches what the API server granted. Refusals (false values) and errors are not cached."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._kept: dict[Hashable, tuple[V, float]] = {}
+        self._cached: dict[Hashable, tuple[V, float]] = {}
 
     async def answer(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
-        """The kept answer, else that of ``ask``; its errors, and TimeoutError."""
+        """The cached answer, else that of ``ask``. Raises its errors, and TimeoutError."""
         now = self._clock()
-        self._kept = {each: kept for each, kept in self._kept.items() if now < kept[1]}
-        if key in self._kept:
-            return self._kept[key][0]
+        self._cached = {each: entry for each, entry in self._cached.items() if now < entry[1]}
+        if key in self._cached:
+            return self._cached[key][0]
         async with asyncio.timeout(ANSWER_SECONDS):
             value = await ask()
         if value:
-            self._kept[key] = value, self._clock() + GRANTED_SECONDS
+            self._cached[key] = value, self._clock() + GRANTED_SECONDS
         return value
 
 
@@ -63,9 +63,11 @@ def require_token(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Middleware:
-    """Answers 401, 403, or 503 where the API server cannot be asked. It is not asked about
-    ``open_paths`` and paths that do not exist. ``user_of`` asks whose a token is, None for one that
-    is not accepted; ``may_get`` asks about a non-resource URL. Both may raise ClusterError.
+    """Answers 401, 403, or 503 if the API server cannot be queried.
+
+    ``open_paths`` and paths that do not exist need no token. ``user_of`` returns the user of a
+    token, or None if the token is not accepted. ``may_get`` returns whether a user may get a
+    non-resource URL. Both may raise ClusterError.
     """
     users: _Granted[User | None] = _Granted(clock)
     rights: _Granted[bool] = _Granted(clock)
@@ -76,7 +78,7 @@ def require_token(
             return _unauthorized(
                 f'{path} needs a bearer token: send "Authorization: Bearer TOKEN" ({_PAGE})'
             )
-        digest = hashlib.blake2b(token.encode(), key=key).digest()  # tokens are not kept
+        digest = hashlib.blake2b(token.encode(), key=key).digest()  # tokens are not stored
         try:
             user = await users.answer(digest, partial(user_of, token))
             if user is None:
@@ -96,19 +98,19 @@ def require_token(
         )
 
     @web.middleware
-    async def judge(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
         path = _path(request)
         if path is None or path in open_paths:
             return await handler(request)
         response = await refusal(_token(request), path)
         return await handler(request) if response is None else response
 
-    return judge
+    return authorize
 
 
 def _path(request: web.Request) -> str | None:
-    """As the matched route has it, so that no other spelling leads past its rule; decoded, for
-    RBAC. None where no route matches.
+    """The path as in the matched route, so that no other spelling bypasses its RBAC rule, and
+    decoded, as in RBAC. None if no route matches.
     """
     resource = request.match_info.route.resource
     if request.match_info.http_exception is not None or resource is None:
@@ -130,9 +132,9 @@ def _unauthorized(message: str, *, invalid: bool = False) -> web.Response:
 
 
 def _unknown(error: ClusterError | TimeoutError, token: str) -> web.Response:
-    """The reason is for the log: a caller whom nobody knows need not learn of the cluster."""
-    said = str(error) or f"no answer within {ANSWER_SECONDS:g} s"
-    logger.warning("--web-auth: a request is refused: %s", said.replace(token, "***"))
+    """Only the log has the reason: an unknown client must not learn about the cluster."""
+    reason = str(error) or f"no answer within {ANSWER_SECONDS:g} s"
+    logger.warning("--web-auth: a request is refused: %s", reason.replace(token, "***"))
     response = refused(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "cannot check your permissions: the API server is unreachable; the log of dynsched has "

@@ -1,4 +1,4 @@
-"""TLS for what we serve: certificate, key and clients' CA, read again when their files change."""
+"""TLS of the servers: certificate, key and client CA, which are read again when they change."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ServerTls:
-    """New connections get the files as they are at that time; files that cannot be used leave the
-    last valid ones in use, and are reported once in the log; ListenError at the start.
+    """Gives each new connection the current files. If they cannot be used, the last valid ones stay
+    in use, and the problem is logged once. At the start, they raise ListenError.
     """
 
     def __init__(self, config: TlsConfig) -> None:
@@ -56,7 +56,9 @@ class ServerTls:
 
 @web.middleware
 async def require_certificate(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """One that is there was verified already; the kubelet's probes have none."""
+    """Refuse requests without a client certificate, except the kubelet's probes. TLS has verified
+    the certificate already.
+    """
     has_one = request.transport is not None and request.transport.get_extra_info("peercert")
     if not has_one and request.path not in PROBES:
         return refused(HTTPStatus.FORBIDDEN, "a client certificate is needed")

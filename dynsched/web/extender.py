@@ -12,13 +12,13 @@ from aiohttp.typedefs import Middleware
 from dynsched.web.metrics import EXTENDER_VERBS
 from dynsched.web.responses import JSON, new_application, refused
 
-if TYPE_CHECKING:  # imported when the rules want an extender: `controller.features`
+if TYPE_CHECKING:  # imported once the rules have an extender: `controller.features`
     from dynsched.features.extender.answers import Extender
 
 _OFF: Final = "the scheduler extender is off: rules.yaml has no section `extender`"
 _NOT_FOR_PAGES: Final = "this path is for schedulers; a page in a browser must not request it"
 MAX_BODY: Final = 64 << 20
-"""Bytes: 5,000 whole Nodes of 10 KB, with room. As names they are 0.3 MB."""
+"""Bytes: room for 5,000 whole Nodes of 10 KB. Their names alone are 0.3 MB."""
 _EXTENDER: Final[web.AppKey[Callable[[], Extender | None]]] = web.AppKey("extender")
 _COUNT: Final[web.AppKey[Callable[[str], None]]] = web.AppKey("extender_count")
 
@@ -35,7 +35,7 @@ def make_extender_app(
     *,
     guards: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The extender's endpoints alone; see `add_extender`."""
+    """Only the extender's endpoints; see `add_extender`."""
     app = new_application(EXTENDER_ENDPOINTS, MAX_BODY, guards)
     add_extender(app, extender, count)
     return app
@@ -46,8 +46,8 @@ def add_extender(
     extender: Callable[[], Extender | None],
     count: Callable[[str], None],
 ) -> None:
-    """The endpoints answer 404 while ``extender()`` is None, because the rules have none. ``count``
-    is called with the verb (``filter``) of each other request.
+    """Add the extender's endpoints. They return 404 while ``extender()`` is None, because the rules
+    have no extender. ``count`` is called with the verb (``filter``) of each other request.
     """
     app[_EXTENDER] = extender
     app[_COUNT] = count
@@ -57,8 +57,8 @@ def add_extender(
 
 async def _handle(request: web.Request) -> web.Response:
     if hdrs.ORIGIN in request.headers:
-        # Any site's page can send a POST to a port that was forwarded to this machine, and
-        # /bind changes something. Browsers add this header to each POST, schedulers never do.
+        # The page of any website can send a POST to a port that is forwarded to this machine, and
+        # /bind changes the cluster. Browsers add this header to each POST, schedulers never do.
         return refused(HTTPStatus.FORBIDDEN, _NOT_FOR_PAGES)
     extender = request.app[_EXTENDER]()
     if extender is None:

@@ -1,6 +1,6 @@
-"""`/metrics`: dynsched's own metrics. Series with a node's name are in `node_series`.
+"""`/metrics`: dynsched's own metrics. The metrics of each node are in `node_series`.
 
-Gauges show the last tick. There are none before the first tick.
+Gauges show the last tick. Most are absent before the first tick.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dynsched.features.order.status import OrderStatus
 from dynsched.web.page.past import PlacedOn
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""The one text format that every Prometheus reads."""
+"""The only text format that every version of Prometheus reads."""
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -39,7 +39,7 @@ EXTENDER_VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 
 
 class Metrics:
-    """``order``: set once the rules have one, on a replica that may write it."""
+    """``order``: set once the rules have an `order`, unless this is a dry run."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # they double the series
@@ -53,7 +53,7 @@ class Metrics:
         ) -> CounterMetric:
             labels = [label] if label else []
             found = CounterMetric(f"dynsched_{name}", text, labels, registry=self._registry)
-            for value in values:  # from the start, so that rate() sees the first one
+            for value in values:  # from the start, so that rate() sees the first increase
                 found.labels(value)
             return found
 
@@ -90,7 +90,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def observe(self, tick: Tick) -> None:
-        """A tick that evaluated the last answers again counts neither as a tick nor as a query."""
+        """Update the metrics. A tick without queries counts neither as a tick nor as a query."""
         self._tick = tick
         if tick.queried:
             self._ticks.labels("ok" if tick.error is None else "failed").inc()
@@ -118,8 +118,8 @@ class Metrics:
         self._extender.labels(verb).inc()
 
     def placed(self, counts: Mapping[PlacedOn, int]) -> None:
-        """Pods that were bound since the last Tick. Called without any too, so that the series
-        are there for rate() before the first pod.
+        """Count pods that were bound since the last tick. Empty counts create the series, so that
+        rate() sees the first pod.
         """
         for kind in PlacedOn:
             self._placed.labels(kind.value).inc(counts.get(kind, 0))
@@ -128,7 +128,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry: the last Tick as gauges."""
+        """Called by the registry: the metrics of the last tick and of the order."""
         info = GaugeMetricFamily("dynsched_build_info", "Always 1, with the version.")
         labels = {"version": __version__, "python": platform.python_version()}
         info.add_sample(info.name, labels, 1)
@@ -237,7 +237,7 @@ def _order_metrics(status: OrderStatus) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, values: float | Mapping[str, float], label: str = "") -> Metric:
-    """``values``: by the value of the label; without a label, one number."""
+    """``values``: numbers by label value; without a label, one number."""
     family = GaugeMetricFamily(f"dynsched_{name}", text)
     for key, value in values.items() if isinstance(values, Mapping) else [("", values)]:
         family.add_sample(family.name, {label: key} if label else {}, value)

@@ -1,4 +1,4 @@
-"""Series for each node, as text: prometheus_client would take a hundred times longer."""
+"""The metrics of each node as text. prometheus_client would take a hundred times as long."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COOL: Final = 0.0
 def verdict(evaluation: Evaluation, name: str) -> float:
     """One number for a node, for programs that act on it.
 
-    - HOT: the node is marked, and a rule fires on it that has not cleared.
-    - COOL: it is known that no rule fires or is pending, and the node carries no mark.
-    - UNDECIDED: all else, about which nothing is to be done. A mark that is only held by
-      ``keep_firing_for``, a hot node that the cap leaves unmarked, an unknown value, a conflict, a
-      node that must not be marked.
+    - HOT: the node is marked, and a rule fires with a value that has not cleared.
+    - COOL: the node is not marked, every rule has a current value, and none fires or is pending.
+    - UNDECIDED: any other state. Programs should do nothing. Examples: a mark that only
+      ``keep_firing_for`` keeps, a hot node that the cap leaves unmarked, an unknown value, a
+      conflict, a node that must not be marked.
     """
     mark, alerts = evaluation.table.entries[name].mark, counting_alerts(evaluation, name)
     if not mark.may_mark:
@@ -41,13 +41,13 @@ def verdict(evaluation: Evaluation, name: str) -> float:
 
 
 def counting_alerts(evaluation: Evaluation, name: str) -> list[Alert]:
-    """The alerts of a node that may mark it: those of shadow rules do not count."""
+    """The alerts of a node that can mark it: those of rules without `shadow`."""
     rules = evaluation.rule_set.by_name
     return [alert for alert in evaluation.pressures[name].alerts if not rules[alert.rule].shadow]
 
 
 def node_series(tick: Tick) -> str:
-    """In Prometheus's text format, without metrics that have no series."""
+    """The metrics in Prometheus's text format, without those that have no series."""
     text: list[str] = []
     for family, (meaning, series_of) in FAMILIES.items():
         lines = [f"{family}{{{labels}}} {value:.4g}\n" for labels, value in series_of(tick)]
@@ -61,7 +61,7 @@ _Lines = Iterator[tuple[str, float]]
 
 
 def _verdicts(tick: Tick) -> _Lines:
-    # A dry run shows the nodes as they would be; no program must move pods because of that.
+    # A dry run shows the nodes as they would be marked: no program must move pods because of it.
     most = UNDECIDED if tick.leadership.dry_run else HOT
     for name in tick.evaluation.table.entries:
         yield f'node="{name}"', min(verdict(tick.evaluation, name), most)
@@ -85,7 +85,7 @@ def _above_mean(tick: Tick) -> _Lines:
     groups = tick.evaluation.table.groups
     for rule in tick.rule_set.rules:
         if rule.resource is not None:
-            # One odd value says nothing about the other nodes.
+            # Capped, because one odd value must not distort the mean.
             loads = {n: min(load, FULL) for n, load in _known_loads(tick.evaluation, rule)}
             means = group_means(loads, groups)
             for name, load in loads.items():
@@ -93,7 +93,7 @@ def _above_mean(tick: Tick) -> _Lines:
 
 
 def _known_loads(evaluation: Evaluation, rule: Rule) -> Iterator[tuple[str, float]]:
-    """The measured load of each node with a good value of the rule."""
+    """The measured load of each node for which the rule has a good value."""
     for name in evaluation.table.entries:
         load = evaluation.measured_load(rule, name)
         if load is not None:
@@ -134,4 +134,4 @@ FAMILIES: Final[Mapping[str, tuple[str, Callable[[Tick], _Lines]]]] = {
         _hot_unmarked,
     ),
 }
-"""By name, the meaning and the series. They are gone while ticks are overdue."""
+"""Help text and series of each metric. They are absent while ticks are overdue."""

@@ -1,5 +1,5 @@
-"""What is said of a node: the JSON of `/nodes` and `/nodes/NAME`, why a mark is missing, and what
-would clear an alert. Pure. Times are RFC 3339 in UTC, ages seconds as of the tick.
+"""Tick -> the JSON of `/nodes` and `/nodes/NAME`: alerts, why a mark is missing, and what would
+clear an alert. Pure. Times are RFC 3339 in UTC, ages are in seconds at the time of the tick.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dynsched.rules.rule_set import CLEAR_OP, Rule, RuleSet
 from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_time, format_value
 
-# Most alerts of a tick began at a few distinct times; formatting each anew is a third of the cost.
+# Most alerts of a tick began at a few distinct times. Formatting them all is a third of the cost.
 _time = lru_cache(maxsize=4096)(format_time)
 
 _NOTHING: Final = Added(0.0, 0.0)
 
 
 def nodes_answer(tick: Tick, order_error: str | None = None) -> dict[str, Any]:
-    """The answer of `/nodes`. ``counts``: what ``num`` counts: a part of the mark, as in
-    ``carries``, or with ``mark: none`` hot nodes.
+    """The body of `/nodes`. ``counts`` is what ``num`` counts: nodes with this part of the mark (as
+    in ``carries``), or with ``mark: none`` hot nodes.
     """
     mark, evaluation = tick.rule_set.mark, tick.evaluation
     table = evaluation.table
@@ -44,10 +44,10 @@ def nodes_answer(tick: Tick, order_error: str | None = None) -> dict[str, Any]:
             for name in sorted(table.marked)
             if part in carried_parts(table.entries[name].mark, mark)
         ]
-    # Encoded one by one: a tenth of the memory of objects.
+    # Encoded one by one, which takes a tenth of the memory of objects.
     encode = msgspec.json.Encoder(enc_hook=str).encode
     return {
-        # The first three keys, their names and their order are dynamicScheduler's.
+        # The first three keys and their order are those of dynamicScheduler.
         "type": f"{part[0].upper()}{part[1:]} Nodes",
         "num": len(counted),
         "node_names": counted,
@@ -63,7 +63,9 @@ def nodes_answer(tick: Tick, order_error: str | None = None) -> dict[str, Any]:
 
 
 def node_detail(tick: Tick, name: str) -> dict[str, Any] | None:
-    """``clears``: for each rule that fires, what would end that."""
+    """The body of `/nodes/NAME`; None if there is no such node. ``clears``: what would clear each
+    alert that fires.
+    """
     if name not in tick.evaluation.table.entries:
         return None
     alerts = tick.evaluation.pressures[name].alerts
@@ -77,12 +79,12 @@ def node_detail(tick: Tick, name: str) -> dict[str, Any] | None:
 
 
 def _failed_rules(tick: Tick) -> dict[str, str]:
-    """By rule, why its query failed."""
+    """Why queries failed, by rule."""
     return {each.rule.name: each.error for each in tick.rules if each.error is not None}
 
 
 def _answer(tick: Tick, name: str) -> dict[str, Any]:
-    """``carries``: what of ours is on it, whatever the mark should be."""
+    """One node in `/nodes`. ``carries``: the parts of our marks on it, even if not in the rules."""
     evaluation, rules = tick.evaluation, tick.rule_set.by_name
     mark, pressure = evaluation.table.entries[name].mark, evaluation.pressures[name]
     limited, due = evaluation.decision.limited.get(name), evaluation.patch_for(name)
@@ -106,7 +108,7 @@ def _answer(tick: Tick, name: str) -> dict[str, Any]:
 
 
 def _due(tick: Tick, patch: NodePatch, limited: str | None) -> dict[str, Any]:
-    """``waits``: why it is not written."""
+    """A patch that is due. ``waits``: why it is not written yet."""
     return {
         "action": patch.action,
         "changes": list(changes(patch.body)),
@@ -118,8 +120,8 @@ def _due(tick: Tick, patch: NodePatch, limited: str | None) -> dict[str, Any]:
 def _rule_on_node(
     rule: Rule, alert: Alert, now: float, expected: ExpectedLoad | None
 ) -> dict[str, Any]:
-    """``sample_age_seconds``: the last good sample's, when the tick ran. ``expected_value``: what
-    is compared with the threshold in place of ``value``, which is the measured one.
+    """``sample_age_seconds``: age of the last good sample at the time of the tick.
+    ``expected_value``: compared with the threshold instead of ``value``, which is measured.
     """
     sampled_at = alert.sampled_at
     return {
@@ -143,7 +145,7 @@ def _rule_on_node(
 
 
 def _expected(rule: Rule, alert: Alert, expected: ExpectedLoad) -> dict[str, float] | None:
-    """In percent: ``load`` is ``measured`` and ``bound``, less ``ended``, and at least 0."""
+    """In percent: ``load`` is ``measured`` minus ``ended`` (at least 0) plus ``bound``."""
     if alert.good_value is None:
         return None
     measured = load_percent(rule, alert.good_value)
@@ -161,25 +163,25 @@ def _time_or_none(seconds: float | None) -> str | None:
 
 
 class Kind(StrEnum):
-    """Values of a label in `/metrics`: they do not change."""
+    """Values of the label ``reason`` in `/metrics`, which must not change."""
 
-    CONFLICT = "conflict"  # somebody else set the mark's label or taint
-    INELIGIBLE = "ineligible"  # it must not be marked at all
-    WITHHELD = "withheld"  # the guard
-    FOLLOWING = "following"  # another replica writes
-    FAILED = "failed"  # the API server did not take the patch
+    CONFLICT = "conflict"  # someone else set the mark's label or taint
+    INELIGIBLE = "ineligible"  # the node is never marked
+    WITHHELD = "withheld"  # by the guard or `mark: none`
+    FOLLOWING = "following"  # this replica does not write
+    FAILED = "failed"  # the API server rejected the patch
     NEXT_TICK = "next_tick"
 
 
 class Note(NamedTuple):
-    """Why a node does not carry what it should. ``reason`` is empty where ``kind`` says it all."""
+    """Why a node's mark is not as it should be. ``reason`` is empty if ``kind`` says it all."""
 
     kind: Kind
     reason: str
 
 
 def note_of(tick: Tick, name: str) -> Note | None:
-    """The first that applies, in the order of `Kind`; None where nothing is due."""
+    """The first note that applies, in the order of `Kind`; None if none does."""
     evaluation = tick.evaluation
     mark = evaluation.table.entries[name].mark
     for kind, reason in (
@@ -198,7 +200,7 @@ def note_of(tick: Tick, name: str) -> Note | None:
 
 
 def _why_unwritten(tick: Tick, node: str) -> str:
-    """Why a patch that is due is not written, in words."""
+    """Why a patch that is due is not written yet."""
     if not tick.leadership.leading:
         leader = tick.leadership.leader
         return f"{leader} leads, and has not written it yet" if leader else "no replica leads"
@@ -213,7 +215,7 @@ def _why_failed(tick: Tick, node: str) -> str | None:
 
 
 def what_clears(rule_set: RuleSet, alerts: Sequence[Alert], now: float) -> list[Reason]:
-    """For each alert that fires, except by shadow rules:
+    """What would clear each alert that fires, without those of shadow rules:
 
     ``node-cpu must be <= 60 (is 72.4), then stay there for 1m``
     """
@@ -223,14 +225,14 @@ def what_clears(rule_set: RuleSet, alerts: Sequence[Alert], now: float) -> list[
 
 def _clears(rule_set: RuleSet, alert: Alert, now: float) -> Reason:
     rule = rule_set.by_name[alert.rule]
-    where = f"{CLEAR_OP[rule.op]} {format_threshold(rule.clear_threshold)}"
+    target = f"{CLEAR_OP[rule.op]} {format_threshold(rule.clear_threshold)}"
     if alert.quality is not Quality.OK:
-        unknown = (rule.name, where, Reason(alert.quality))
+        unknown = (rule.name, target, Reason(alert.quality))
         if rule.on_stale == "hold":
             return Reason("good_sample_alone", *unknown)
         rest = rule.stale_after - (now - alert.known_at)
         return Reason("good_sample", *unknown, _rest(rest))
-    known = (rule.name, where, format_value(alert.compared))
+    known = (rule.name, target, format_value(alert.compared))
     if alert.keep_firing_since is not None:
         rest = rule.keep_firing_for - (now - alert.keep_firing_since)
         return Reason("stays", *known, _rest(rest))
@@ -240,5 +242,5 @@ def _clears(rule_set: RuleSet, alert: Alert, now: float) -> Reason:
 
 
 def _rest(seconds: float) -> str:
-    # To the second, and never "0s more": the next tick decides.
+    # At least one second: "0s more" would be wrong, because the next tick decides.
     return format_duration(max(1, round(seconds)))

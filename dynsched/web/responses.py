@@ -1,4 +1,4 @@
-"""What all applications have in common: header fields, JSON, errors."""
+"""Shared by all applications: header fields, JSON, errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynsched.util.logs import quiet_logger
 _logger = quiet_logger(__name__)
 
 PROBES: Final = frozenset({"/healthz", "/readyz"})
-"""Paths of the kubelet, which sends neither a token nor a client certificate."""
+"""Paths that the kubelet requests. It sends neither a token nor a client certificate."""
 JSON: Final = "application/json"
 _PATHS: Final[web.AppKey[Collection[str]]] = web.AppKey("paths")
 
@@ -25,26 +25,26 @@ _ALWAYS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
     # Node names must not leave with a link to another site.
     "Referrer-Policy": "no-referrer",
-    # No other site may load an answer as an image or a script, to learn from how that goes.
+    # Other sites must not learn anything by loading a response as an image or a script.
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Instead of the names and versions of the libraries.
+    # Hides the names and versions of the libraries.
     hdrs.SERVER: "dynsched",
 }
 _UNLESS_SET: Final[Mapping[str, str]] = {
-    # An answer is out of date after one tick, also in a proxy.
+    # A response is outdated after one tick, also in a proxy.
     hdrs.CACHE_CONTROL: "no-store",
-    # Only the page loads anything, and no answer is shown in a frame.
+    # Only the page loads anything, and no response is shown in a frame.
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
 }
-"""The page has others. Strict-Transport-Security would hold for every port of the host name, and so
-for programs that are not ours."""
+"""Defaults; the page sets its own. There is no Strict-Transport-Security: it would hold for every
+port of the host name, and so for other programs."""
 
 
 def new_application(
     paths: Collection[str], max_body: int, guards: Sequence[Middleware] = ()
 ) -> web.Application:
-    """``paths``: what a 404 lists. ``max_body``: bytes. ``guards`` may refuse a request."""
+    """``paths`` are listed in a 404. ``max_body`` is in bytes. ``guards`` can refuse requests."""
     app = web.Application(middlewares=[_errors_as_json, *guards], client_max_size=max_body)
     app[_PATHS] = paths
     app.on_response_prepare.append(_add_headers)
@@ -52,7 +52,7 @@ def new_application(
 
 
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    """Called before each answer's headers are sent (`on_response_prepare`)."""
+    """Called before the headers of a response are sent (`on_response_prepare`)."""
     response.headers.update(_ALWAYS)
     for name, value in _UNLESS_SET.items():
         response.headers.setdefault(name, value)
@@ -61,7 +61,7 @@ async def _add_headers(_request: web.Request, response: web.StreamResponse) -> N
 def as_json(
     body: object, status: int = HTTPStatus.OK, hook: Callable[[Any], Any] = str
 ) -> web.Response:
-    """``hook``: for each `Reason`; by default it is its sentence."""
+    """``hook`` encodes each `Reason`, by default as its sentence."""
     encoded = msgspec.json.encode(body, enc_hook=hook)
     return web.Response(body=encoded, status=status, content_type=JSON)
 
@@ -72,13 +72,13 @@ def refused(status: int, message: str) -> web.Response:
 
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A bug is logged, and the server continues."""
+    """Return errors as JSON. An unexpected exception is logged, and the server continues."""
     try:
         return await handler(request)
     except web.HTTPException as refusal:
         return _refused(request, refusal)
     except ConnectionError:
-        raise  # the caller went away
+        raise  # the client disconnected
     except Exception:
         _logger.exception("%s %s failed", request.method, request.path)
         return refused(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the log has the details")

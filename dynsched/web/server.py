@@ -15,9 +15,9 @@ from dynsched.util.errors import ExpectedError
 from dynsched.util.logs import quiet_logger
 
 SHUTDOWN_SECONDS: Final = 0.5
-"""For a request in progress; aiohttp waits once more so long after it was cancelled."""
+"""Wait for requests in progress. aiohttp then cancels them, and waits for as long again."""
 KEEP_ALIVE_SECONDS: Final = 120.0
-"""For the next request of a connection: longer than callers keep one themselves (Go: 90 s)."""
+"""Time until an idle connection is closed: longer than clients keep it themselves (Go: 90 s)."""
 
 _ADDRESS: Final = re.compile(
     r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:/\[\]]*)):)?(?P<port>\d{1,5})",
@@ -27,12 +27,12 @@ _LAST_PORT: Final = 65535
 
 
 class ListenError(ExpectedError):
-    """The address cannot be listened on. One line: which, why, what to do."""
+    """Cannot listen on the address. The message is one line: which, why, what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen; ``host`` None is every interface, IPv4 and IPv6; ``port`` 0 any free."""
+    """Where to listen. ``host`` None: all interfaces, IPv4 and IPv6; ``port`` 0: any free port."""
 
     host: str | None
     port: int
@@ -52,7 +52,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """``:9000``, ``9000``, ``localhost:9000``, ``[::1]:9000`` -> Address; ValueError."""
+    """``:9000``, ``9000``, ``localhost:9000``, ``[::1]:9000`` -> Address. Raises ValueError."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         hint = "write it like :9000, 127.0.0.1:9000 or [::1]:9000"
@@ -64,8 +64,8 @@ def parse_address(text: str) -> Address:
 
 
 class WebServer:
-    """Serves between ``start`` and ``stop``, over TLS with a ``context``. ``flag``: where the
-    address came from.
+    """Serves between ``start`` and ``stop``, over TLS if there is a ``context``. ``flag``: the
+    option that set the address.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class WebServer:
         )
 
     async def start(self) -> None:
-        # It logs each request that is no HTTP, and quotes it: there may be a token in it.
+        # It logs each request that is not HTTP, and quotes it, so a token could be logged.
         logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-        quiet_logger("asyncio")  # it logs each connection that it has no file descriptor for
+        quiet_logger("asyncio")  # it logs each connection for which no file descriptor is left
         await self._runner.setup()
         host, port = self._address.host, self._address.port
         try:
@@ -103,7 +103,7 @@ class WebServer:
             ) from error
 
     async def stop(self) -> None:
-        """Stop listening, end what is in progress; done in about a second."""
+        """Stop listening, and end requests in progress. It takes about a second."""
         await self._runner.cleanup()
 
     @property
@@ -112,7 +112,7 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """A URL for a person on this machine."""
+        """The URL to open on this machine."""
         anywhere = (None, "0.0.0.0", "::")  # noqa: S104 (compared, not listened on)
         host = "localhost" if self._address.host in anywhere else self._address.host
         scheme = "https" if self._context else "http"

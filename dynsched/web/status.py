@@ -1,5 +1,5 @@
-"""Tick -> the JSON of `/status` and `/rules`. Pure. Times are RFC 3339 in UTC, measured
-durations seconds, configured ones as in rules.yaml.
+"""Tick -> the JSON of `/status` and `/rules`. Pure. Times are RFC 3339 in UTC. Measured durations
+are in seconds, configured ones are written as in rules.yaml.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynsched.core.tick import RuleHealth, Tick
 from dynsched.util.formatting import format_time, format_value
 
 MAX_LISTED: Final = 20
-"""The most conflicts, unmatched samples and failures that `/status` lists; it counts all."""
+"""Maximum entries in the lists of conflicts, samples and failures in `/status`; it counts all."""
 
 
 def status_answer(
@@ -28,7 +28,7 @@ def status_answer(
     leader: str | None,
     rules_error: str | None,
 ) -> dict[str, Any]:
-    """``rules_error``: why there is no tick. Once there is one, it has its own."""
+    """``rules_error``: why there is no tick. A tick has its own ``rules_error``."""
     return {
         "ok": error is None,
         "error": error,
@@ -41,7 +41,7 @@ def status_answer(
 
 
 def rules_answer(tick: Tick) -> dict[str, Any]:
-    """The sections of the rules file, and how each rule fares."""
+    """The sections of the rules file, and the health of each rule."""
     blind = unmatched_rules(tick)
     sections = {"mark_rules", "nodes", "guard", "extender", "order"}
     return {
@@ -89,7 +89,7 @@ def _of_a_tick(tick: Tick) -> dict[str, Any]:
 
 
 def _invalid(matched: Mapping[str, Matched]) -> Iterator[dict[str, str]]:
-    """Values that are no load; as text, because JSON has no NaN."""
+    """The samples whose values are no load. Values are text, because JSON has no NaN."""
     for rule, found in matched.items():
         for node, reading in sorted(found.readings.items()):
             if reading.quality is Quality.INVALID:
@@ -97,7 +97,7 @@ def _invalid(matched: Mapping[str, Matched]) -> Iterator[dict[str, str]]:
 
 
 def _first_of(items: Sequence[Any]) -> dict[str, Any]:
-    """The first ones, and how many there are."""
+    """The first items, and the number of all items."""
     return {"count": len(items), "first": list(items[:MAX_LISTED])}
 
 

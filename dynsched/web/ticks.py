@@ -1,4 +1,4 @@
-"""What the answers are made from: the last tick, and the few facts that are not in it."""
+"""The state that responses are made from: the last tick, and a few facts that are not in it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from dynsched.web.page.past import Changes, Placements
 _T = TypeVar("_T")
 
 _MAX_CHANGES: Final = 60
-"""What was written, and what concerns all nodes, that the page lists."""
+"""The maximum number of writes and of cluster-wide changes, together, that the page lists."""
 
 
 @dataclass(slots=True)
 class TickStore:
-    """``clock`` gives seconds and is never set. ``source`` is shown to every client: a URL without
-    user, password or token. ``leader``: which replica writes; None where that is not known.
-    ``graphs``: where people reach Prometheus's own pages; None: at ``source``. ``cluster``: its
-    name.
+    """The last tick, and the responses that were made from it.
+
+    ``clock``: monotonic, in seconds. ``source``: a URL without user, password or token, because
+    every client sees it. ``leader``: the replica that writes; None if unknown. ``graphs``: the URL
+    of Prometheus's web interface; None: ``source``. ``cluster``: its name.
     """
 
     clock: Callable[[], float]
@@ -47,21 +48,21 @@ class TickStore:
     placements: Placements | None = field(default=None, init=False)
     """None while pods are not watched."""
     tick: Tick | None = field(default=None, init=False)
-    """None before the first one is done."""
+    """None before the first tick has finished."""
     order: OrderStatus = field(default_factory=OrderStatus, init=False)
-    """Empty while the rules want no order."""
+    """Empty while the rules have no `order`."""
     _published_at: float = field(default=0.0, init=False)
     _made: dict[str, asyncio.Task[Any]] = field(default_factory=dict, init=False)
-    """Answers from the last tick: each is made at the first request, once for all callers."""
+    """Responses from the last tick. Each is made at the first request, once for all clients."""
 
     def publish(self, tick: Tick, placed: Sequence[str] | None = None) -> None:
         """Answer from ``tick`` from now on. ``placed``: the node of each pod that was bound since
-        the last one; None where pods are not watched.
+        the previous tick; None if pods are not watched.
         """
         if placed is not None:
             self.placements = self.placements or Placements()
             before = self.tick
-            if before is None:  # what their nodes were is not known: that is not clean
+            if before is None:  # the nodes' earlier state is unknown: do not count it as clean
                 before, placed = tick, ()
             self.metrics.placed(self.placements.count(placed, before.evaluation, tick.taken_at))
         self.tick = tick
@@ -71,7 +72,7 @@ class TickStore:
         self.changes.observe(tick)
 
     def why_unhealthy(self) -> str | None:
-        """Why `/status` is not ok, in one line; None when it is."""
+        """Why `/status` is not ok, in one line; None if it is."""
         refused = self.rules_error()
         if refused is not None:
             return f"no rules are in force: {refused}"
@@ -81,7 +82,7 @@ class TickStore:
         return why
 
     def why_not_ready(self) -> str | None:
-        """Why `/readyz` is not ok. Without rules it is: `/status` has the reason."""
+        """Why `/readyz` is not ok; None if it is, also without rules: `/status` has the reason."""
         if not self.synced():
             return "the nodes are not listed yet"
         return None if self.tick or self.rules_error() else "no tick has finished yet"
@@ -91,13 +92,13 @@ class TickStore:
         return self.clock() - self._published_at
 
     def show_order(self, status: OrderStatus, *, with_metrics: bool = True) -> None:
-        """Show the order in all answers, and in `/metrics` where it is written."""
+        """Show the order in all responses, and ``with_metrics`` also in `/metrics`."""
         self.order = status
         if with_metrics:
             self.metrics.order = status
 
     async def encoded_page(self, tick: Tick) -> bytes:
-        """Made once for all pages that are open."""
+        """The page's data, made once for all clients."""
         return await self._once(
             "page", lambda: asyncio.to_thread(encoded_page, tick, self._about(tick))
         )
@@ -107,7 +108,7 @@ class TickStore:
             "interval": self.interval,
             "overdue_after": overdue_after(self.interval),
             "graphs": self.graphs or self.source,
-            # Of the tick itself: how old it is, the page sees for itself.
+            # Without the tick's age, which the page computes itself.
             "error": why_unhealthy(tick, 0.0, self.interval),
             "leader": self.leader(),
             "order": self.order.order and for_the_page(self.order.order),
@@ -118,7 +119,7 @@ class TickStore:
         }
 
     async def encoded_nodes(self, tick: Tick) -> bytes:
-        """As of `nodes_answer`, made once for all callers."""
+        """The body of `/nodes`, made once for all clients."""
 
         def encode() -> bytes:
             return msgspec.json.encode(nodes_answer(tick, self.order.problem))
@@ -126,8 +127,8 @@ class TickStore:
         return await self._once("nodes", lambda: asyncio.to_thread(encode))
 
     async def exposition(self) -> bytes:
-        """`/metrics`. While ticks are overdue, there are no series of nodes: a program that acts on
-        them must not go by an old state.
+        """The body of `/metrics`. While ticks are overdue, it has no series of nodes: programs that
+        act on them must not rely on an old state.
         """
         common, tick = self.metrics.exposition(), self.tick
         if not self.node_series or tick is None or self.age() > overdue_after(self.interval):
@@ -139,5 +140,5 @@ class TickStore:
         task = self._made.get(key)
         if task is None:
             task = self._made[key] = asyncio.create_task(make())
-        # A caller that hangs up must not cancel what others wait for.
+        # A client that disconnects must not cancel the task that others wait for.
         return asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""The endpoint of the API server's admission webhook, which gives new pods the order."""
+"""The endpoint of the admission webhook, which gives new pods the order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynsched.web.ticks import TickStore
 
 _PATH: Final = "/webhook/order"
 _MAX_REVIEW: Final = 8 << 20
-"""Bytes: a pod before and after a change, of the 3 MiB each that the API server takes."""
+"""Bytes: a pod before and after an update. The API server accepts up to 3 MiB each."""
 _TICKS: Final = web.AppKey("ticks", TickStore)
 
 

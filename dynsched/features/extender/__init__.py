@@ -1,1 +1,1 @@
-"""The scheduler extender: kube-scheduler asks, and the last evaluation answers."""
+"""The scheduler extender: answers kube-scheduler from the last evaluation."""

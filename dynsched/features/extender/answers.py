@@ -1,4 +1,4 @@
-"""The scheduler's requests, bytes in and bytes out. All but `/bind` are answered from memory."""
+"""Answers the scheduler's requests, bytes in and bytes out. Only `/bind` calls the API server."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from dynsched.util.logs import quiet_logger
 logger = quiet_logger(__name__)
 
 Bind = Callable[..., Awaitable[None]]
-"""As `bind_pod`: binds a pod to a node; raises ClusterError with one line when that was not
-possible."""
+"""Binds a pod to a node, like `bind_pod`. Raises ClusterError with one line if that fails."""
 
 Body = bytes | bytearray
 
@@ -43,8 +42,11 @@ _BIND_OFF: Final = (
 
 @dataclass(kw_only=True)
 class Extender:
-    """``rules``: those in force. ``bound`` counts by ``clock`` too. ``watches_pods``: whether bound
-    pods are reported; otherwise none is assumed to be bound, because nothing would correct it.
+    """Answers from the last scoring.
+
+    ``rules`` returns those in force. Times in ``bound`` are of ``clock`` too. ``watches_pods``:
+    whether a watch reports bound pods. Without it no pod is assumed to be bound, because nothing
+    would correct a wrong assumption.
     """
 
     nodes: Callable[[], Mapping[str, Node]]
@@ -57,11 +59,11 @@ class Extender:
     _scoring: Scoring | None = field(default=None, init=False)
     _scored_at: float = field(default=0.0, init=False)
     _counted: int = field(default=0, init=False)
-    """The number of the last change of ``bound`` that is in the loads."""
+    """The number of the last change of ``bound`` that the loads include."""
 
     async def prepare(self, evaluation: Evaluation, pods: KnownPods, now: float) -> None:
-        """Answer from this evaluation from now on; ``now`` is in Unix seconds. It is prepared in a
-        thread: HTTP should not wait for it.
+        """Answer from this evaluation from now on. A thread prepares it, so that HTTP requests do
+        not wait. ``now`` is in Unix seconds.
         """
         try:
             self.use(await asyncio.to_thread(Scoring, evaluation, pods, now))
@@ -71,27 +73,27 @@ class Extender:
     def use(self, scoring: Scoring) -> None:
         """Answer from ``scoring`` from now on."""
         self.bound.follow(self.nodes())
-        if self._scoring is not None:  # what came since then is still to be counted as placed
+        if self._scoring is not None:  # later changes may not be counted as placed yet
             self.bound.forget_changes(self._scoring.pod_changes)
         self._counted = scoring.pod_changes
         self._scoring, self._scored_at = scoring, self.clock()
 
     def filter(self, body: Body) -> bytes:
-        """ExtenderArgs -> ExtenderFilterResult. Like the others, WireError for another body."""
-        asked, key = wire.read_args(body), self.rules().require_label
-        if asked.names is None:
-            return self._filter_nodes(asked.nodes, key)
+        """ExtenderArgs -> ExtenderFilterResult. Like all verbs, raises WireError for a bad body."""
+        candidates, key = wire.read_args(body), self.rules().require_label
+        if candidates.names is None:
+            return self._filter_nodes(candidates.nodes, key)
         if key is not None and not self.synced():
             return wire.filter_answer(error="dynsched does not know the nodes' labels yet")
-        return self._filter_names(asked.names, key)
+        return self._filter_names(candidates.names, key)
 
     def prioritize(self, body: Body) -> bytes:
         """ExtenderArgs -> HostPriorityList."""
-        asked = wire.read_args(body)
-        names = asked.names
+        candidates = wire.read_args(body)
+        names = candidates.names
         if names is None:
-            names = [name for name, _ in wire.read_nodes(asked.nodes, None)[1]]
-        return wire.prioritize_answer(names, self._scores(names, asked))
+            names = [name for name, _ in wire.read_nodes(candidates.nodes, None)[1]]
+        return wire.prioritize_answer(names, self._scores(names, candidates))
 
     def preempt(self, body: Body) -> bytes:
         """ExtenderPreemptionArgs -> ExtenderPreemptionResult."""
@@ -117,7 +119,7 @@ class Extender:
         return wire.error_answer("")
 
     def _fresh(self) -> Scoring | None:
-        """None before the first tick, and while the last one is too old."""
+        """The last scoring; None before the first tick, and if the scoring is too old."""
         scoring = self._scoring
         if scoring is None or self.clock() - self._scored_at > scoring.stale_after:
             return None
@@ -141,7 +143,7 @@ class Extender:
         return wire.filter_answer(names=passed, failed=failed, unresolvable=unresolvable)
 
     def _filter_nodes(self, raw: Raw, key: str | None) -> bytes:
-        """Whole nodes: those that pass go back as they came; their own labels count."""
+        """Filter whole nodes. Their own labels count; those that pass are returned unchanged."""
         refused, (nodes, heads) = self._refused(), wire.read_nodes(raw, key)
         unresolvable = {
             name: refused[name] if is_labelled else missing_label(key or "")
@@ -155,7 +157,7 @@ class Extender:
         ]
         return wire.filter_answer(nodes=nodes, unresolvable=unresolvable)
 
-    def _scores(self, names: Sequence[str], asked: wire.Candidates) -> list[int]:
+    def _scores(self, names: Sequence[str], candidates: wire.Candidates) -> list[int]:
         scoring = self._fresh()
         if scoring is None:
             return [NEUTRAL] * len(names)
@@ -163,10 +165,10 @@ class Extender:
         if changes:
             scoring.add(changes, self.nodes())
             self._counted = self.bound.sequence
-        profile = scoring.profile(asked.scheduler)
+        profile = scoring.profile(candidates.scheduler)
         loads = profile.of(names)
         scores = scores_by_load(loads, profile.method)
         best = break_ties(scores, loads)
-        if best is not None and asked.uid and self.watches_pods():
-            self.bound.add(BoundPod(asked.uid, names[best], assumed=True), self.clock())
+        if best is not None and candidates.uid and self.watches_pods():
+            self.bound.add(BoundPod(candidates.uid, names[best], assumed=True), self.clock())
         return list(map(scores.__getitem__, loads))

@@ -1,12 +1,12 @@
 """The state that the extender answers from: the loads of nodes, their scores 0..10 (higher is
 better), and the nodes that are refused because of their load.
 
-A profile's rules make one load a node, and a method makes scores of the loads of the candidates;
-docs/extender.md has the formulas.
+A profile combines its rules into one load per node, and a method turns the candidates' loads into
+scores. docs/extender.md has the formulas.
 
-A node on which one of the profile's rules fires scores 0 while there is a candidate on which none
-does. The best of the others then scores 10, whatever its load, and none less than 5: a burst of
-pods onto the cool nodes must not make a hot one look good.
+A candidate on which a rule of the profile fires is hot. If there are cool candidates too, hot ones
+score 0. The best of the cool ones then scores 10, whatever its load, and none of them less than 5.
+Otherwise a burst of pods onto the cool nodes could make a hot one look good.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ from dynsched.util.formatting import format_threshold
 BEST: Final = 10
 """``extenderv1.MaxExtenderPriority``. A score beyond it would outweigh every plugin."""
 NEUTRAL: Final = BEST // 2
-"""Where no candidate's load is known."""
+"""The score of each candidate if no candidate's load is known."""
 MIN_COOL: Final = 5
-"""What a node on which nothing fires scores at least, alongside one on which something does."""
+"""The minimum score of cool candidates if there are hot ones too."""
 SPREAD: Final = 10.0
-"""Percent. ``relative``: loads that differ by less count as if they were this far apart, so that
-one percent does not become 10 against 0."""
+"""Percent. With ``relative``, the range of loads that scores are scaled to is at least this wide,
+so that a difference of one percent does not become 10 against 0."""
 FEW_BEST: Final = 16
-"""Where no more candidates than these share the best score, the least loaded is put before them, so
-that it is known which node a pod gets: the next pods are asked about before the watch reports it.
-Among more, the scheduler's own choice spreads them."""
+"""If at most this many candidates share the best score, the least loaded one is put first, so that
+dynsched knows which node the pod gets. It has to know, because the scheduler asks about the next
+pods before the watch reports this one. Among more candidates, the scheduler's own choice spreads
+pods."""
 MAX_CANDIDATES_ASSUMED: Final = 1000
-"""Among more candidates it is not done either. A scheduler asks about a tenth of 5,000 nodes,
-unless percentageOfNodesToScore is set."""
+"""If there are more candidates in all, none of the best is put first either. A scheduler asks about
+a tenth of 5,000 nodes, unless percentageOfNodesToScore is set."""
 UNKNOWN: Final = 2 * FIRING + 1
-"""In a list of loads: nothing is known of this node. Any load is less."""
+"""Stands for an unknown load in a list of loads. Every known load is less."""
 _MAX_ADDED: Final = 2500
-"""Tenths."""
+"""Tenths: the most that pods bound since the evaluation add to a node."""
 _NOTHING_KNOWN: Final = PodUse()
 
 Scores = dict[int, int]
-"""The score of each distinct load among the candidates'."""
+"""The score of each distinct load of the candidates."""
 
 
 def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
-    """The score of each distinct load. UNKNOWN scores what the median of the others does."""
+    """The score of each distinct load. UNKNOWN gets the median score of the other candidates."""
     distinct = set(loads)
     known = sorted(distinct - {UNKNOWN})
     if not known:
@@ -71,7 +72,7 @@ def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
     best = 0 if is_linear else min(ends)
     if cool and hot:
         best, least = cool[0], MIN_COOL
-    # A load's score is one less for each tenth of the spread between it and the best one, rounded.
+    # A load scores one less for each tenth of the spread that it is above the best load, rounded.
     steps = [best + (step + 0.5) * spread / BEST for step in range(BEST - least)]
     scores = {load: BEST - bisect_left(steps, load) for load in cool}
     scores |= {load + FIRING: 0 if cool else BEST - bisect_left(steps, load) for load in hot}
@@ -81,9 +82,10 @@ def scores_by_load(loads: Sequence[int], method: Method) -> Scores:
 
 
 def break_ties(scores: Scores, loads: Sequence[int]) -> int | None:
-    """Among few that share the best score, put the least loaded one point before the others. The
-    index in ``loads`` of the node that a pod gets; None where another is as good, or where its load
-    is unknown. ``scores`` (of `scores_by_load`) is changed.
+    """If few candidates share the best score, put the least loaded one point before the others.
+
+    Changes ``scores`` (from `scores_by_load`). Returns the index in ``loads`` of the node that the
+    pod gets; None if that is open, because another node is as good, or if its load is unknown.
     """
     if not 0 < len(loads) <= MAX_CANDIDATES_ASSUMED:
         return None
@@ -101,10 +103,12 @@ def break_ties(scores: Scores, loads: Sequence[int]) -> int | None:
 
 
 def load_refusals(evaluation: Evaluation, now: float) -> dict[str, str]:
-    """The nodes that `/filter` and `/preempt` refuse, and why: a rule of ``extender.reject`` fires,
-    and something was known of the node within the rule's ``stale_after`` (also with ``on_stale:
-    hold``: that keeps a soft mark, and must not close a node for ever). The reason lacks the value,
-    because the scheduler's event counts nodes by equal ones (``3 node load high: memory > 85``).
+    """The nodes that `/filter` and `/preempt` refuse, with the reason.
+
+    A node is refused if a rule of ``extender.reject`` fires on it, and had a good value within the
+    rule's ``stale_after``. The second condition holds for ``on_stale: hold`` too: it keeps a soft
+    mark, and must not close a node forever. The reason omits the value, because the scheduler's
+    event counts nodes with equal reasons (``3 node load high: memory > 85``).
     """
     rule_set, refused = evaluation.rule_set, dict[str, str]()
     for rule in map(rule_set.by_name.__getitem__, rule_set.extender.reject):
@@ -117,14 +121,14 @@ def load_refusals(evaluation: Evaluation, now: float) -> dict[str, str]:
 
 
 def missing_label(key: str) -> str:
-    """The words for the scheduler's event."""
+    """The reason in the scheduler's event."""
     return f"node does not carry the label {key}"
 
 
 class ProfileLoads:
-    """What every node's load counts as for one profile: at least as much as its line; pods that are
-    bound or end since are counted as they come. Those that end take none far below the mean of all,
-    because their use is partly a guess.
+    """The nodes' loads for one profile, each at least the profile's line, kept up to date as pods
+    are bound and end. Pods that end cannot take a node far below the mean of all nodes, because
+    their use is partly a guess.
     """
 
     def __init__(self, evaluation: Evaluation, profile: WeightedProfile) -> None:
@@ -137,12 +141,12 @@ class ProfileLoads:
         self._loads = {name: max(load, self._line) for name, load in self._evaluated.items()}
 
     def of(self, names: Iterable[str]) -> list[int]:
-        """The load of each of these nodes; UNKNOWN where nothing is known."""
+        """The load of each of these nodes, or UNKNOWN."""
         find = self._loads.get
         return [find(name, UNKNOWN) for name in names]
 
     def add(self, changes: Iterable[PodChange], nodes: Mapping[str, Node]) -> None:
-        """Count these pods. A node of unknown load stays unknown."""
+        """Add these pods to the loads of their nodes. An unknown load stays unknown."""
         for change in changes:
             name = change.pod.node
             if name not in self._evaluated:
@@ -151,12 +155,12 @@ class ProfileLoads:
             self._fresh[name] = self._fresh.get(name, 0.0) + self._load_of(change, allocatable)
             added = round(min(TENTHS * self._fresh[name], _MAX_ADDED))
             load = self._evaluated[name]
-            # It stays on its side of FIRING.
+            # Limited, so that a node stays on its side of FIRING.
             room = max(0, load % FIRING - self._least)
             self._loads[name] = max(load + max(-room, added), self._line)
 
     def _load_of(self, change: PodChange, allocatable: Allocatable) -> float:
-        """In percent, with its sign."""
+        """The load in percent that a change adds; negative if it is one pod less."""
         load = 0.0
         for rule, weight in self._profile.rules:
             use = self._uses.get(rule.name, _NOTHING_KNOWN)

@@ -1,7 +1,7 @@
-"""The scheduler extender's wire format, v1: requests decoded, answers encoded. Pure.
+"""The scheduler extender's wire format, v1: decodes requests and encodes answers. Pure.
 
-Go's structs carry no JSON tags, so keys are capitalised; lower-case keys are read as well, as by
-Go's decoder. Whole nodes are only passed on: they are not decoded, and go back byte for byte.
+Go's structs carry no JSON tags, so keys are capitalised. Lower-case keys are accepted too, as by
+Go's decoder. Whole nodes are returned byte for byte: only names and labels in them are decoded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class WireError(ValueError):
-    """The body is not a scheduler's request. One line: where, and what is wrong."""
+    """The body is not a valid scheduler request. The message is one line: what is wrong where."""
 
 
 class _Metadata(Struct, gc=False):
@@ -38,8 +38,8 @@ _NULL: Final = Raw(b"null")
 
 
 class Candidates(Struct, gc=False):
-    """ExtenderArgs, the request of `/filter` and `/prioritize`: a pod, and the nodes by ``names``,
-    as whole ``nodes``, or both.
+    """ExtenderArgs, the request of `/filter` and `/prioritize`: a pod, and its candidate nodes as
+    ``names``, as whole ``nodes``, or both.
     """
 
     pod: _Pod | None = field(name="Pod", default=None)
@@ -65,7 +65,7 @@ class _Node(Struct, gc=False):
 
 
 class NodeList(Struct, gc=False):
-    """Whole nodes, undecoded. kube-scheduler reads nothing else of the list."""
+    """Whole nodes, undecoded. kube-scheduler reads no other field of the list."""
 
     items: list[Raw] | None = None
 
@@ -88,7 +88,7 @@ _Count = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Victim(Struct, gc=False):
-    """A victim: in the meta form its uid, in the other one the whole Pod."""
+    """A pod to preempt: its uid (MetaVictims), or the whole Pod (Victims)."""
 
     uid: str = field(name="UID", default="")
     uid_lower: str = field(name="uid", default="")
@@ -119,18 +119,16 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def read_args(body: Buffer) -> Candidates:
-    """The body of `/filter` and `/prioritize`. WireError when there are no candidates in it."""
+    """The body of `/filter` and `/prioritize`. Raises WireError if it has no candidates."""
     found = _read(_candidates, body)
     if found.names is None and _is_null(found.nodes):
-        raise WireError(
-            "neither Nodes nor NodeNames is there: one of them must name the candidates"
-        )
+        raise WireError("neither Nodes nor NodeNames is set: one of them must list the candidates")
     return found
 
 
 def read_nodes(raw: Raw, key: str | None) -> tuple[NodeList, list[tuple[str, bool]]]:
-    """The list; and each Node's name, and whether it has the label ``key``, if that is not None.
-    WireError where one is no Node.
+    """The list, and for each node its name and whether it has the label ``key`` (True for None).
+    Raises WireError if an item is not a Node.
     """
     nodes = decode(_node_list, raw, "Nodes")
     heads = [decode(_node, item, "Nodes").metadata for item in nodes.items or ()]
@@ -141,7 +139,7 @@ def read_nodes(raw: Raw, key: str | None) -> tuple[NodeList, list[tuple[str, boo
 
 
 def read_binding(body: Buffer) -> Binding:
-    """WireError when pod, namespace or node is missing."""
+    """Raises WireError if pod, namespace or node is missing."""
     binding = _read(_binding, body)
     given = {"PodName": binding.pod, "PodNamespace": binding.namespace, "Node": binding.node}
     if missing := [name for name, value in given.items() if not value]:
@@ -157,7 +155,7 @@ def read_preemption(body: Buffer) -> dict[str, Any]:
     elif not _is_null(args.victims):
         found = decode(_victims, args.victims, "NodeNameToVictims")
     else:
-        raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is there")
+        raise WireError("neither NodeNameToVictims nor NodeNameToMetaVictims is set")
     return {node: _as_meta(victims or _Victims()) for node, victims in found.items()}
 
 
@@ -183,8 +181,8 @@ def filter_answer(
     unresolvable: Mapping[str, str] = {},
     error: str = "",
 ) -> bytes:
-    """ExtenderFilterResult. With an ``error`` the scheduler goes on without us where we are
-    ignorable; elsewhere it tries the pod again later.
+    """ExtenderFilterResult. After an ``error`` the scheduler continues without the extender if it
+    is configured as ``ignorable``; otherwise it tries the pod again later.
     """
     return _encode(
         {
@@ -207,7 +205,7 @@ def error_answer(error: str) -> bytes:
 
 
 def _read(decoder: msgspec.json.Decoder[S], body: Buffer) -> S:
-    """The decoded body; where none of its keys is known, with keys in any case."""
+    """The decoded body. If no key is known, the case of keys is ignored."""
     found = decode(decoder, body)
     if found == decoder.type():
         known = [each.encode_name for each in msgspec.structs.fields(decoder.type)]
@@ -218,7 +216,7 @@ def _read(decoder: msgspec.json.Decoder[S], body: Buffer) -> S:
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T:
-    """The decoded body. WireError with what is wrong, and in which part."""
+    """The decoded body. Raises WireError, which names the part (``where``)."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -226,7 +224,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: Buffer, where: str = "") -> T
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"not JSON: {error}") from None
     except RecursionError:
-        raise WireError("not JSON that can be read: it is nested too deeply") from None
+        raise WireError("the JSON cannot be read: it is nested too deeply") from None
 
 
 def _is_null(value: Raw) -> bool:

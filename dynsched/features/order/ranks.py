@@ -1,6 +1,6 @@
-"""Which nodes are cooler: the order by which the API server gives new pods preferences.
+"""Ranks the nodes by load. New pods get their preferences for nodes from this order.
 
-`tiers` turns it into lists (docs/decisions/0022-the-order-is-a-kind-of-its-own.md).
+`tiers` turns the ranks into lists (docs/decisions/0022-the-order-is-a-kind-of-its-own.md).
 """
 
 from __future__ import annotations
@@ -30,40 +30,42 @@ from dynsched.rules.labels import is_label_value
 
 _NOTHING: Final = PodRequestTotals()
 UNLISTED: Final = ("hot", "closed", "full", "unnamed")
-"""Why a node is in no list: see `Order.counts`."""
+"""Reasons why a node is in no list: see `Order.counts`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``lists`` by pool, a value of the label ``pool_label``; under the empty string those of all
-    nodes, for pods that choose no pool. ``overflow_lists``: in addition, for pods that
-    kube-scheduler does not spread by itself; a pool that has none is missing.
+    """The lists of preferences that new pods get.
+
+    ``lists``: by pool, which is a value of the label ``pool_label``. The empty string is for pods
+    that choose no pool. ``overflow_lists``: additional lists for pods that kube-scheduler does not
+    spread by itself, without pools that have none.
     """
 
     lists: Mapping[str, tuple[NodeList, ...]]
     overflow_lists: Mapping[str, tuple[NodeList, ...]] = field(default_factory=dict)
     pool_label: str | None = None
     loads: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
-    """Tenths of a percent, by host name, where they are known. An order is equal to one with other
-    loads and the same ranks: it need not be written."""
+    """Known loads by host name, in tenths of a percent. They do not count in comparisons: an order
+    with the same lists need not be written again."""
     counts: Mapping[str, int] = field(default_factory=dict, compare=False)
-    """How many nodes are ``ranked`` by their load, of ``unknown`` load, or in no list because they
-    are ``hot``, ``closed`` (see `is_closed`; or a taint that is not their pool's keeps pods away),
-    ``full`` or ``unnamed`` (see `host_names`)."""
+    """The number of nodes that are ``ranked`` by load, have ``unknown`` load, or are in no list
+    because they are ``hot``, ``closed`` (`is_closed`, or a hard taint that is not their pool's),
+    ``full`` or ``unnamed`` (not in `host_names`)."""
     pools: Mapping[str, Pool] = field(default_factory=dict, repr=False, compare=False)
-    """What the lists were made of."""
+    """The pools that the lists were made from."""
 
 
 def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
-    """The order; None where the rules want none, or no node is known to be cool.
+    """The order; None if the rules have no `order`, or if no node is known to be cool.
 
-    A node of unknown load comes in the middle: it is neither avoided nor preferred.
+    A node of unknown load is ranked in the middle: it is neither avoided nor preferred.
     """
     rule_set, table = evaluation.rule_set, evaluation.table
     if rule_set.order is None:
         return None
     profile, packs = order_profile(rule_set, rule_set.order), rule_set.order.pack
-    loads, _, line, judged = placing_loads(evaluation, profile)
+    loads, _, line, ranking = placing_loads(evaluation, profile)
     cool = [load for load in loads.values() if load < FIRING]
     if not cool:
         return None
@@ -71,7 +73,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
     not_listed = {name: why_not_listed(evaluation, pods, name, hosts) for name in table.entries}
     middle, steps = median_low(cool), next_pod_loads(evaluation, profile)
     listed = {name for name, why in not_listed.items() if why is None}
-    # "All but" has to name a closed node only where its taint does not keep pods away.
+    # A list of "all but" must name a closed node only if no hard taint keeps pods away already.
     avoided = {
         name: hosts[name]
         for name, why in not_listed.items()
@@ -79,7 +81,7 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
     }
     pools = {
         pool: pool_of(
-            [(hosts[n], judged.get(n, middle), steps[n]) for n in names if n in listed],
+            [(hosts[n], ranking.get(n, middle), steps[n]) for n in names if n in listed],
             [avoided[name] for name in names if name in avoided],
             line,
             threshold_load(profile) if len(names) <= FEW_NODES and not packs else 0,
@@ -104,8 +106,8 @@ def compute_order(evaluation: Evaluation, pods: KnownPods) -> Order | None:
 
 
 def _pools(evaluation: Evaluation) -> dict[str, list[str]]:
-    """The names of the nodes of each pool; under the empty string those for pods that choose none:
-    a tainted node takes only pods of its pool.
+    """Node names by pool. The empty string, for pods that choose no pool, has the nodes without
+    hard taints: a tainted node takes only pods of its pool.
     """
     label, pools = evaluation.rule_set.guard.pool_label, dict[str, list[str]]({"": []})
     for name, entry in evaluation.table.entries.items():
@@ -119,7 +121,7 @@ def _pools(evaluation: Evaluation) -> dict[str, list[str]]:
 def why_not_listed(
     evaluation: Evaluation, pods: KnownPods, name: str, hosts: Mapping[str, str]
 ) -> str | None:
-    """Why a node is in no list, one of UNLISTED; None when it is in one."""
+    """Why a node is in no list (one of UNLISTED); None if it can be in one."""
     node = evaluation.table.entries[name].node
     if name not in hosts:
         return "unnamed"
@@ -132,15 +134,16 @@ def why_not_listed(
 
 
 def _stray_taints(table: NodeTable, name: str) -> frozenset[Taint]:
-    """Its hard taints that pods of its pool do not tolerate; without a pool, all."""
+    """The node's hard taints that pods of its pool do not tolerate; all of them without a pool."""
     group = table.entries[name].group
     return group.taints - table.pool_taints.get(group.pool, frozenset())
 
 
 def host_names(nodes: Iterable[Node]) -> dict[str, str]:
-    """By the node's name, the value of its hostname label, which stands for it in a preference;
-    without nodes that no preference can name. kube-scheduler never places a pod whose preference
-    has a value that no label can have; an empty value fits no node; a shared one fits both nodes.
+    """The hostname label of each node by node name, without nodes that no preference can name.
+
+    kube-scheduler never places a pod whose preference has an invalid label value. An empty value
+    matches no node, and a shared one matches several.
     """
     found = {node.name: node.labels.get(keys.HOSTNAME_LABEL, "") for node in nodes}
     nodes_of = Counter(found.values())
@@ -152,7 +155,7 @@ def host_names(nodes: Iterable[Node]) -> dict[str, str]:
 
 
 def is_full(node: Node, requested: PodRequestTotals) -> bool:
-    """Whether even the smallest pod has no room, by the number of pods or by their requests."""
+    """Whether the node has no room for the smallest pod, by the number of pods or by requests."""
     room = node.allocatable
     return (
         requested.pods + 1 > room.get("pods", math.inf)

@@ -1,4 +1,4 @@
-"""The order in the cluster: the one object `dynsched` of the kind NodeOrder (docs/order.md)."""
+"""Reads and writes the order in the cluster: one NodeOrder named `dynsched` (docs/order.md)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _VERSION: Final = ApiRequest("get", "version", "/version")
 
 
 async def order_left(api: KubeApi, namespace: str) -> float | None:
-    """Seconds for which the order there says to be in force, by the API server's clock; None where
-    there is none, or no definition of the kind. Raises ClusterError.
+    """Seconds until the NodeOrder expires, by the API server's clock; None if there is none, or if
+    its CRD is missing. Raises ClusterError.
     """
     answer = await api.call(_call("get", namespace), accept=(HTTPStatus.NOT_FOUND,))
     if answer.body is None:
@@ -39,7 +39,7 @@ async def order_left(api: KubeApi, namespace: str) -> float | None:
 
 
 async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
-    """The namespaces that have one: ``namespace``, or any. Raises ClusterError."""
+    """The namespaces with a NodeOrder: ``namespace``, or with None any. Raises ClusterError."""
     path = f"/apis/{keys.ORDER_API}{in_namespace(namespace)}/{NODE_ORDERS}"
     call = ApiRequest("list", NODE_ORDERS, path)
     found = pages(api, call, Named, may_be_unknown=True)
@@ -52,9 +52,10 @@ async def homes_of_orders(api: KubeApi, namespace: str | None) -> list[str]:
 
 
 class NodeOrder:
-    """Writes and deletes the object.
+    """Writes and deletes the NodeOrder.
 
-    ``until`` in it is in the API server's time, which its answers carry: the clocks may differ.
+    Its ``until`` is in the API server's time, because the clocks may differ. The server's responses
+    contain its time.
     """
 
     def __init__(self, api: KubeApi, namespace: str, writer: LeaderWriter) -> None:
@@ -62,10 +63,12 @@ class NodeOrder:
         self._namespace = namespace
         self._writer = writer
         self._ahead: float | None = None
-        """Of the server's time before `time.monotonic`."""
+        """The API server's time minus `time.monotonic`; None before its first response."""
 
     async def write(self, order: Order, lasts: float) -> float:
-        """Put ``order`` in force for ``lasts`` seconds: until when. Raises ClusterError."""
+        """Put ``order`` in force for ``lasts`` seconds. Returns when it expires, in Unix seconds by
+        the API server's clock. Raises ClusterError.
+        """
         if self._ahead is None:
             self._ahead = _ahead(await self._api.call(_VERSION))
         until = time.monotonic() + self._ahead + lasts
@@ -84,7 +87,7 @@ class NodeOrder:
         return until
 
     async def withdraw(self) -> None:
-        """Delete it, if it is there: pods are created as always. Raises ClusterError."""
+        """Delete the NodeOrder if it exists, so that new pods get no order. Raises ClusterError."""
         call = _call("delete", self._namespace)
         await self._writer.write(self._api, call, accept=(HTTPStatus.NOT_FOUND,))
 
@@ -95,11 +98,11 @@ def _call(verb: str, namespace: str) -> ApiRequest:
 
 
 def _ahead(answer: ApiResponse) -> float:
-    said = answer.headers.get("Date")  # by RFC 9110 a server without a clock sends none
+    date = answer.headers.get("Date")  # RFC 9110: a server without a clock sends none
     now = time.time()
-    if said:
+    if date:
         with suppress(ValueError):  # a proxy may write anything
-            now = email.utils.parsedate_to_datetime(said).timestamp()
+            now = email.utils.parsedate_to_datetime(date).timestamp()
     return now - time.monotonic()
 
 
@@ -121,7 +124,7 @@ def spec_of(order: Order, until: float) -> Mapping[str, Any]:
 
 
 def _level(tier: PreferenceTier) -> Mapping[str, Any]:
-    """A definition of the kind that does not know ``allBut`` yet refuses the object: one that only
-    dropped the word would make pods prefer the hot nodes.
+    """``allBut`` is a separate field, so that an older CRD, which does not know it, refuses the
+    object. If the CRD only dropped an operator, pods would prefer the hot nodes.
     """
     return {"weight": tier.weight, "allBut" if tier.all_but else "nodes": tier.nodes}

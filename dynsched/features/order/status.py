@@ -20,7 +20,10 @@ from dynsched.util.formatting import format_time
 
 
 class LastOrder(NamedTuple):
-    """Times are Unix seconds, ``until`` by the API server's clock."""
+    """An order that is in force, written at ``at`` and expiring at ``until``.
+
+    Times are Unix seconds, ``until`` by the API server's clock (with the webhook, by ours).
+    """
 
     order: Order
     at: float
@@ -35,27 +38,27 @@ class OrderStatus:
     """None before the first tick, while ticks are overdue, while the rules have no `order`, and
     while no node is known to be cool."""
     pods: KnownPods = NO_PODS
-    """What was known of pods in the tick of the order."""
+    """What was known of pods in the tick of ``order``."""
     in_force: LastOrder | None = None
-    """What this replica wrote, or answers by the webhook; None on a follower that would write it,
-    in a dry run, and after a withdrawal."""
+    """The order that this replica wrote, or that its webhook gives to pods. None on a follower
+    (except with the webhook), in a dry run, and after a withdrawal."""
     error: str | None = None
-    """Why the last call to the API server failed; None when it did not."""
+    """Why the last call to the API server failed; None if it succeeded."""
     unknown: str | None = None
-    """Why there is no order although the rules want one: no rule that ranks the nodes has a usable
-    answer. None where there is one, or where all nodes are hot."""
+    """Why no rule that ranks the nodes has a usable answer, so that there is no order. None if
+    there is an order, or if there is none because all nodes are hot."""
     by: str = "policy"
-    """How pods get it: ``policy`` or ``webhook``."""
+    """How pods get the order: ``policy`` or ``webhook``."""
     calls: dict[str, int] = field(default_factory=lambda: {"ok": 0, "failed": 0})
 
     @property
     def problem(self) -> str | None:
-        """Why new pods do not get the order as the rules want it, in one line."""
+        """Why the order cannot be computed or written, in one line; None if it can."""
         return self.error or self.unknown
 
 
 def why_unknown(tick: Tick) -> str | None:
-    """Why no load is known by which nodes can be ranked; None where one is."""
+    """Why no load is known to rank nodes by; None if one is, or if the rules have no `order`."""
     if tick.rule_set.order is None:
         return None
     unusable = unusable_rules(tick, tick.rule_set.order.score)
@@ -66,9 +69,11 @@ def why_unknown(tick: Tick) -> str | None:
 
 
 class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
-    """``rank``: by load, from 1 in each pool. ``equal``: whether its load is below the line, so
-    kube-scheduler decides. ``list``, from 1: which of the pool's lists has the node, with this
-    ``weight``. ``load``: the expected one, in percent; None when it is not known.
+    """A node of `/order`.
+
+    ``rank``: by load, from 1 in each pool. ``equal``: whether the load is not above the line, so
+    that kube-scheduler decides. ``list``: the number of the pool's list that has the node, from 1.
+    ``weight``: of the node in this list. ``load``: expected load in percent; None if unknown.
     """
 
     node: str
@@ -80,7 +85,7 @@ class NodeInOrder(msgspec.Struct, frozen=True, gc=False):
 
 
 def nodes_of(order: Order, pool: str) -> Iterator[NodeInOrder]:
-    """The nodes of a pool that the lists have, by rank."""
+    """The nodes in the lists of a pool, by rank."""
     of_pool, lists = order.pools[pool], order.lists[pool]
     placed = {
         host: (number, tier.weight)
@@ -126,8 +131,8 @@ def order_answer(tick: Tick, status: OrderStatus, leader: str | None) -> dict[st
 
 
 def _requests_of(tick: Tick) -> dict[str, float]:
-    """How far requests are from the use of new pods, by each rule that ranks the nodes, where it is
-    known.
+    """How far requests are from the use of new pods in percent, by rule of ``order.score``; without
+    rules for which it is not known.
     """
     pods = [pod for pod, bound, _ in tick.pods.recent if bound is not None]
     score = tick.rule_set.order.score if tick.rule_set.order else ()
@@ -137,7 +142,7 @@ def _requests_of(tick: Tick) -> dict[str, float]:
 
 
 def place_of(tick: Tick, order: Order, name: str) -> dict[str, Any]:
-    """The ranks of a node, in its pool and for pods that choose none; or why it has none."""
+    """A node's ranks, in its pool and for pods that choose no pool; or why it has no rank."""
     table = tick.evaluation.table
     host = table.nodes[name].labels.get(HOSTNAME_LABEL)
     found = {}

@@ -1,12 +1,13 @@
-"""The lists of the order: the preferences that a pod gets.
+"""Makes the lists of the order: the preferences that a pod gets.
 
-Nodes whose load is below a line are equally good, and kube-scheduler chooses among them. Where few
-are above, a list says "all but these". Else a pod gets one of several lists by chance: nodes in
-tiers, the coolest first, each list with every nth node by rank, so that no pod grows by much.
+Nodes whose load is below a line are equally good, and kube-scheduler chooses among them. If few
+nodes are above the line, one list says "all but these". Otherwise each pod gets one of several
+lists at random. A list has every nth node by rank, in tiers, the coolest first, so that no pod
+grows by much.
 
-All pods that are created between two writes of the order see the same one. kube-scheduler spreads
-the pods of a ReplicaSet by itself, but not those of a Job: all would go to the same few nodes. They
-get overflow lists, with the ranks as they will be when the first pods are placed.
+All pods that are created between two writes of the order see the same order. kube-scheduler spreads
+the pods of a ReplicaSet by itself, but not those of a Job: all would go to the same few nodes. So
+these pods choose among overflow lists too, which rank the nodes as if the first pods were placed.
 """
 
 from __future__ import annotations
@@ -22,44 +23,49 @@ from typing import Final, NamedTuple
 from dynsched.features.placing import FULL, TENTHS
 
 SPREAD: Final = 10.0
-"""Percent: loads that differ by less count as if they were this far apart."""
+"""Percent. The range of loads that weights are scaled to is at least this wide."""
 TIERS: Final = 20
-"""In a list at most. With 10, nodes of unlike load share a tier."""
+"""Maximum tiers in a list. With 10, nodes of different load share a tier."""
 FEWEST_TIERS: Final = 5
-"""In a long list of long names at least: more nodes are worth more than more tiers."""
+"""A long list of long names has at least this many tiers. More nodes are worth more than more
+tiers."""
 MAX_BYTES: Final = 1900
-"""Size of a list in a pod, as etcd stores it; with its frame a pod grows by at most 2 KiB."""
+"""Maximum size of a list in a pod, as etcd stores it. With the fields around the list, a pod grows
+by at most 2 KiB."""
 MAX_NODES: Final = 1024
-"""In all lists of a pool together, the coolest: the object is written every few seconds."""
+"""Maximum nodes in all lists of a pool together, because the object is written every few seconds.
+The coolest are taken."""
 MAX_LENGTH: Final = 24
-"""Nodes in a list: with more, bursts go to the same few nodes."""
+"""Maximum nodes in a list (but see MISSED): with more, bursts go to the same few nodes."""
 FEW_NODES: Final = 15
-"""In a pool of at most this size, hot nodes included, the scheduler's spread of replicas counts
-more than small differences of load: see `pool_of`."""
+"""In a pool of at most this size, hot nodes included, spreading replicas is more important than
+small differences of load: see `pool_of`."""
 MISSED: Final = 0.002
-"""kube-scheduler looks at a share of many nodes for each pod. Where a pod has room, its list is so
-long that no more than this share of pods finds none of its nodes there: 59 of 5,000."""
+"""In a large cluster, kube-scheduler looks at only a share of the nodes for each pod. If a pod has
+room, its list is so long (59 of 5,000 nodes) that at most this share of pods finds none of the
+list's nodes among them."""
 RISE: Final = 6.0
-"""Percent by which one pod for each list, overflow lists included, raises the mean load. With more
-lists single pods get worse nodes; with fewer a burst goes to too few nodes."""
+"""Percent. The number of lists, overflow lists included, is the number of pods that raise the mean
+load by this much. With more lists, single pods get worse nodes; with fewer, a burst goes to too few
+nodes."""
 MAX_LISTS: Final = 60
-"""In a pool, overflow lists included: the bound in the definition of NodeOrder."""
+"""Maximum lists of a pool, overflow lists included, as in the CRD of NodeOrder."""
 MAX_POOLS: Final = 1000
 MAX_OBJECT: Final = 512 * 1024
-"""Bytes of all lists in JSON, as etcd stores them: it refuses 1.5 MiB. 5,000 nodes in pools fit,
-with names of 63 characters."""
+"""Maximum bytes of all lists in JSON, as etcd stores them. etcd refuses 1.5 MiB. 5,000 nodes in
+pools fit, with names of 63 characters."""
 MAX_OVERFLOW: Final = 128 * 1024
-"""Bytes of all overflow lists together."""
+"""Maximum bytes of all overflow lists together."""
 _BYTES_OF_TIER: Final = 44
-"""In etcd (protobuf): weight, key, operator and the lengths of the parts."""
+"""In etcd (protobuf), without names: weight, key, operator and the lengths of the parts."""
 _BYTES_OF_NODE: Final = 2
-"""In addition to its name."""
+"""In etcd, in addition to its name."""
 _IN_JSON: Final = {"pool": 6, "list": 14, "tier": 26, "node": 3}
-"""Bytes of the object for one of each, without names."""
+"""Bytes in the object's JSON for one of each, without names."""
 
 
 class PreferenceTier(NamedTuple):
-    """Nodes that are preferred alike: these, or ``all_but`` these. ``weight`` 1 to 100."""
+    """Nodes with one weight (1 to 100): ``nodes``, or with ``all_but`` all others."""
 
     weight: int
     nodes: tuple[str, ...]
@@ -67,14 +73,14 @@ class PreferenceTier(NamedTuple):
 
 
 NodeList = tuple[PreferenceTier, ...]
-"""The preferences that one pod gets. Empty: none, because all nodes are equally good."""
+"""The preferences that one pod gets. Empty if all nodes are equally good."""
 Lists = tuple[NodeList, ...]
 """The lists of one pool."""
 
 
 class Ranked(NamedTuple):
-    """The host name of a node, its load, what the next pod adds to it, and what the load counts as
-    in its pool; all in tenths of a percent.
+    """A node by host name. In tenths of a percent: its load, the load that the next pod adds, and
+    what the load counts as in its pool.
     """
 
     host: str
@@ -84,11 +90,13 @@ class Ranked(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """``ranked``: the nodes that new pods may go to, the coolest first. ``avoided``: host names of
-    the nodes that pods could go to and should not, such as hot ones. ``line``: what loads below it
-    count as, in tenths of a percent. ``packs_below``: of loads below this the highest comes first.
-    ``threshold_of_few``: the load of a hot node, in a small pool; else 0. ``has_unnamed``: a node
-    in it cannot be named, so that "all but" could mean a hot one.
+    """The nodes of a pool. Loads are in tenths of a percent.
+
+    ``ranked``: the nodes that new pods may go to, the best first. ``avoided``: host names of nodes
+    that pods could go to but should not, such as hot ones. ``line``: loads below it count as it.
+    ``packs_below``: among loads below it, the highest comes first. ``threshold_of_few``: in a small
+    pool, the load of a node at each rule's threshold; else 0. ``has_unnamed``: a node of the pool
+    cannot be named, so that "all but" could include a hot one.
     """
 
     ranked: Sequence[Ranked]
@@ -108,11 +116,12 @@ def pool_of(
     packs: bool = False,
     has_unnamed: bool = False,
 ) -> Pool:
-    """Of ``nodes``: host name, load, and what the next pod adds.
+    """Rank ``nodes``, each given as host name, load, and the load that the next pod adds.
 
-    In a small pool every node has several pods of each workload; if all were on one node, they
-    would end with it. So where ``threshold_of_few`` is not 0, the spread decides while loads are no
-    danger: the line is at half of this threshold at least. A pool that ``packs`` has no such line.
+    In a small pool every node has several pods of each workload. If all were on one node, they
+    would end with it. So if ``threshold_of_few`` is not 0, kube-scheduler's spreading decides while
+    loads are harmless: the line is at least half of this threshold. A pool that ``packs`` has no
+    line.
     """
     packs_below, line = (line, 0) if packs else (0, max(line, threshold_of_few // 2))
     counted = [
@@ -128,8 +137,8 @@ def _packed(load: int, packs_below: int) -> int:
 
 
 def nodes_looked_at(nodes: int) -> int:
-    """How many of a cluster's nodes kube-scheduler looks at for one pod (``numFeasibleNodesToFind``
-    in its source, where ``percentageOfNodesToScore`` is not set).
+    """The number of a cluster's nodes that kube-scheduler looks at for one pod
+    (``numFeasibleNodesToFind`` in its source), if ``percentageOfNodesToScore`` is not set.
     """
     return min(nodes, max(100, nodes * max(5, 50 - nodes // 125) // 100))
 
@@ -137,9 +146,9 @@ def nodes_looked_at(nodes: int) -> int:
 def lists_that_fit(
     pools: Mapping[str, Pool], nodes: int
 ) -> tuple[dict[str, Lists], dict[str, Lists]]:
-    """The lists of each pool's coolest nodes, the coolest first, and the overflow lists. Where the
-    object has no room for a pool, its pods get the lists for pods that choose none; the larger
-    pools come first. ``nodes``: the size of the cluster.
+    """The lists and the overflow lists of each pool that the object has room for, larger pools
+    first. Pods of the other pools get the lists for pods that choose no pool. ``nodes``: the size
+    of the cluster.
     """
     found, more, room = dict[str, Lists](), dict[str, Lists](), MAX_OBJECT
     for pool in sorted(pools, key=lambda pool: (pool != "", -len(pools[pool].ranked), pool)):
@@ -164,8 +173,8 @@ def _size(tiers: NodeList) -> int:
 
 
 def node_lists(pool: Pool, nodes: int) -> Lists:
-    """One list for all pods where the nodes above the line are few. Else lists of the coolest that
-    have each node once. ``nodes``: the size of the cluster.
+    """One list for all pods if few nodes are above the line. Otherwise lists of the coolest nodes,
+    with each node in one list. ``nodes``: the size of the cluster.
     """
     short = _all_but_above(pool)
     if short is not None:
@@ -176,8 +185,9 @@ def node_lists(pool: Pool, nodes: int) -> Lists:
 
 
 def _all_but_above(pool: Pool) -> NodeList | None:
-    """A list that names only the nodes above the line: shorter than one of those below, and right
-    for nodes that join later. None where no node is below, or where a pod has no room for it.
+    """A list of "all but" the nodes above the line and the avoided ones. It is shorter than a list
+    of the nodes below, and also right for nodes that join later. None if no node is below the line,
+    if a node cannot be named, or if a pod has no room for the list.
     """
     above = [node for node in pool.ranked if node.counts_as > pool.line]
     if pool.has_unnamed or len(above) == len(pool.ranked):
@@ -185,7 +195,7 @@ def _all_but_above(pool: Pool) -> NodeList | None:
     others = (*pool.avoided, *(node.host for node in above))
     if not others:
         return ()
-    # Their weights are by their distance from those below, which are not named.
+    # The weights depend on the distance from the nodes below the line, which are not named.
     _, *tiers = _tiers([Ranked("", 0, counts_as=pool.line), *above], pool.threshold_of_few)
     found = (PreferenceTier(100, others, all_but=True), *tiers)
     size = sum(len(name) + _BYTES_OF_NODE for tier in found for name in tier.nodes)
@@ -205,9 +215,9 @@ def _lists_needed(listed: Sequence[Ranked], nodes: int) -> int:
 
 
 def _overflow(pool: Pool, nodes: int, room: int) -> Iterator[NodeList]:
-    """In rounds of lists that together have each node once, up to ``room`` bytes. The ranks of a
-    round are those after one pod for each list before it was placed on the node that was the
-    coolest then. No nodes are equal in them: kube-scheduler does not spread these pods.
+    """The overflow lists, up to ``room`` bytes, in rounds. The lists of a round together have each
+    node once. Ranks assume that one pod for each earlier list was placed, each on the node that was
+    the coolest then. No nodes count as equal: kube-scheduler does not spread these pods.
     """
     listed = pool.ranked[:MAX_NODES]
     if not listed:
@@ -215,7 +225,7 @@ def _overflow(pool: Pool, nodes: int, room: int) -> Iterator[NodeList]:
     count = _lists_needed(listed, nodes)
     steps = [max(1, node.step) for node in listed]
     loads = [node.load for node in listed]
-    # By load, then by rank before: the heap's first is the next pod's.
+    # By load, then by original rank: the next pod goes to the first of the heap.
     heap = [(_packed(load, pool.packs_below), at) for at, load in enumerate(loads)]
     heapq.heapify(heap)
     wanted = RISE * TENTHS * len(listed) / fmean(steps)
@@ -233,19 +243,21 @@ def _overflow(pool: Pool, nodes: int, room: int) -> Iterator[NodeList]:
 
 
 def _most_tiers(names: Sequence[str]) -> int:
-    """The number of tiers for which a pod has room, next to the names."""
+    """The maximum number of tiers for which a pod has room in addition to the names."""
     of_names = sum(len(name) + _BYTES_OF_NODE for name in names)
     return min(TIERS, len(names), (MAX_BYTES - of_names) // _BYTES_OF_TIER)
 
 
 def _tiers(nodes: Sequence[Ranked], threshold_of_few: int) -> NodeList:
-    """By rank: the nodes that count as much as the first does in one tier, the others in tiers of
+    """Divide ``nodes``, which are sorted by rank, into tiers.
+
+    The nodes that count as much as the first one are the first tier. The others are in tiers of
     equal length. A tier's weight is the square of its distance in load to the hottest tier, scaled
-    so that the coolest has 100. With equal steps a node that is far cooler would have little more
-    than the next one. kube-scheduler's spread of a workload's pods, which counts as much as the
-    whole order, would keep pods off larger nodes, which have most of them. A load above FULL counts
-    as FULL: one node must not make all others look equal. In a small pool the weight is the
-    distance to its threshold.
+    so that the coolest has 100. With equal steps, a far cooler node would have little more weight
+    than the next one. kube-scheduler's spreading of a workload's pods, which counts as much as the
+    whole order, would then keep pods off larger nodes, which have most of the pods. In a small pool
+    the weight is proportional to the distance to the pool's threshold. A load above FULL counts as
+    FULL, so that one node does not make all others look equal.
     """
     equal = sum(node.counts_as == nodes[0].counts_as for node in nodes)
     rest = nodes[equal:]

@@ -1,8 +1,8 @@
-"""Answers AdmissionReview v1: pods get the order from this process where the API server has no
-policies for it (before Kubernetes 1.36, docs/order.md).
+"""Answers AdmissionReview v1: pods get the order from this process if the API server has no
+admission policies for it (before Kubernetes 1.36, docs/order.md).
 
-`order_patch` decides as manifests/base/order/policy.yaml and held.yaml do; a test runs the
-same pods through both.
+`order_patch` decides like manifests/base/order/policy.yaml and held.yaml. A test runs the same pods
+through both.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ VERSION: Final = "admission.k8s.io/v1"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 """The key of the soft node affinity in a pod's specification."""
 _COOLEST: Final = 100
-"""The weight with which an order begins."""
+"""The weight of an order's first term."""
 _GROUP_OF_KUEUE: Final = "kueue.x-k8s.io/pod-group-name"
 _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
-"""kube-scheduler spreads their pods over nodes by itself."""
+"""Owners whose pods kube-scheduler spreads over nodes by itself."""
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _TOKEN: Final = re.compile(f"kube-api-access-([{_LETTERS}])([{_LETTERS}])[{_LETTERS}]{{3}}")
-"""The volume of a service account's token, whose letters the API server chooses by chance."""
+"""The volume of a service account token. The API server chooses the letters at random."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class ReviewError(ValueError):
-    """The body is no AdmissionReview v1. One line: what is wrong."""
+    """The body is not an AdmissionReview v1. The message is one line."""
 
 
 class _Owner(Struct, gc=False):
@@ -83,7 +83,7 @@ class PodSpec(Struct, rename="camel"):
 
 
 class Pod(Struct):
-    """What decides which preferences a pod gets."""
+    """The fields that decide which preferences a pod gets."""
 
     metadata: Metadata = field(default_factory=Metadata)
     spec: PodSpec = field(default_factory=PodSpec)
@@ -113,16 +113,17 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def answer_review(body: bytes, in_force: LastOrder | None, now: float) -> bytes:
-    """The AdmissionReview that answers the one in ``body``: the pod is allowed, in any case.
-    ReviewError for a body that is none, or of another version.
+    """The answer to the AdmissionReview in ``body``. It always allows the pod.
+
+    Raises ReviewError if the body is not an AdmissionReview, or has another version.
     """
     try:
         review = _review.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ReviewError(f"no AdmissionReview: {error}") from None
+        raise ReviewError(f"not an AdmissionReview: {error}") from None
     if (review.api_version, review.kind) != (VERSION, "AdmissionReview"):
         what = f"{review.api_version[:80]} {review.kind[:80]}"
-        raise ReviewError(f"{what}: only {VERSION} AdmissionReview is answered")
+        raise ReviewError(f"{what}: only {VERSION} AdmissionReview is supported")
     response: dict[str, Any] = {"uid": review.request.uid, "allowed": True}
     if in_force is not None and now < in_force.until:
         patch = _patch_for(review.request, in_force)
@@ -138,13 +139,13 @@ def _patch_for(request: _Request, in_force: LastOrder) -> list[dict[str, Any]]:
     try:
         pod = _pod.decode(request.object)
         old = _pod.decode(request.old_object) if request.operation == "UPDATE" else None
-    except (msgspec.DecodeError, RecursionError):  # a pod of a form that is not known
+    except (msgspec.DecodeError, RecursionError):  # a pod in an unknown format
         return []
     return order_patch(pod, old, in_force.order, format_time(in_force.until))
 
 
 def order_patch(pod: Pod, old: Pod | None, order: Order, until: str) -> list[dict[str, Any]]:
-    """The JSON patch that gives a pod the order; empty where it stays as it is. ``old``: the pod
+    """The JSON patch that gives a pod the order; empty if the pod needs no change. ``old``: the pod
     before an update.
     """
     tiers = _list_of(pod, order) if _takes_part(pod, old) else None
@@ -182,12 +183,12 @@ def _takes_part(pod: Pod, old: Pod | None) -> bool:
         return False
     if old is not None:
         return bool(old.spec.scheduling_gates) and not spec.scheduling_gates
-    is_held = spec.scheduling_gates or metadata.labels.get(_GROUP_OF_KUEUE)
-    return not (spec.node_name or is_held)
+    is_deferred = spec.scheduling_gates or metadata.labels.get(_GROUP_OF_KUEUE)
+    return not (spec.node_name or is_deferred)
 
 
 def _list_of(pod: Pod, order: Order) -> NodeList | None:
-    """The one that the pod gets, by chance, of its pool's lists; None where there are none."""
+    """The list of its pool that the pod gets, chosen at random; None if the pool has no list."""
     selected = pod.spec.node_selector.get(order.pool_label or "", "")
     pool = selected if selected in order.lists else ""
     lists = order.lists.get(pool, ())
@@ -221,8 +222,10 @@ def _term(tier: PreferenceTier) -> dict[str, Any]:
 
 
 def _own_terms(pod: Pod) -> tuple[list[dict[str, Any]], bool]:
-    """Its preferences without those of an order that it got before, and whether it had one: they
-    were appended to its own and begin with the weight 100, so the last 100 is the first of them.
+    """The pod's preferences without those of an earlier order, and whether it had an earlier order.
+
+    An order's terms are appended to the pod's own, and the first has weight 100. So the last term
+    with weight 100 is the first of the order.
     """
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     present = affinity.preferred if affinity else []
@@ -235,13 +238,13 @@ def _own_terms(pod: Pod) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _weight(term: Mapping[str, Any]) -> Any:
-    """The weight of a term that has the form of the order's; 0 for others."""
+    """The weight of a term that looks like one of an order; 0 for other terms."""
     preference = term.get("preference", {})
     is_ours = is_by_name(preference.get("matchExpressions", ()))
     return term.get("weight") if is_ours and not preference.get("matchFields") else 0
 
 
 def is_by_name(expressions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether these name nodes, and nothing else, as the order's do."""
+    """Whether the expressions are like those of an order: one In or NotIn of host names."""
     found = [(each.get("key"), each.get("operator") in ("In", "NotIn")) for each in expressions]
     return found == [(keys.HOSTNAME_LABEL, True)]

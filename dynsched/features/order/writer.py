@@ -1,4 +1,4 @@
-"""Computes the order of each tick, and keeps it in the cluster: written, renewed and withdrawn."""
+"""Computes the order of each tick, and writes, renews and withdraws it in the cluster."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from dynsched.util.stopping import run_until_stopped
 logger = logging.getLogger(__name__)
 
 LASTS: Final = 28.0
-"""Seconds for which an order is in force that is not renewed: after a crash of dynsched it ends
-within 30 s, a write that was under way included."""
+"""Seconds for which an order is in force if it is not renewed. After a crash of dynsched, the order
+ends within 30 s, even if a write was in progress."""
 RENEW: Final = 10.0
-"""Seconds after which an order that has not changed is written again."""
+"""Seconds after which an unchanged order is written again."""
 RETRY: Final = 5.0
-"""Seconds after a call that failed."""
+"""Seconds after which a failed call is repeated."""
 APART: Final = 1.0
-"""Seconds between two writes at least."""
+"""Minimum seconds between two writes."""
 WRITE_SHARE: Final = 10
-"""Writes may take one part in this many of the time; else the next one comes later: a large order,
-or a slow API server."""
+"""After a slow write (a large order, or a slow API server) the next one starts this many times its
+duration later, so that writes take a tenth of the time."""
 _LEAST_WAIT: Final = 0.001
-"""Seconds; a timer may go off a moment early."""
+"""Minimum wait in seconds, because a timer may fire slightly early."""
 
 
 class AnsweredOrder:
-    """In place of the object in the cluster (`NodeOrder`): nothing is written, and pods get the
-    order that is in force when the API server calls the webhook. ``until`` is by this process's
-    clock.
+    """Replaces `NodeOrder` if pods get the order from the webhook: nothing is written.
+
+    The webhook answers with the order that is in force. ``until`` is by this process's clock.
     """
 
     async def write(self, _order: Order, lasts: float) -> float:
@@ -52,20 +52,21 @@ class AnsweredOrder:
 
 
 class NodeOrderWriter:
-    """Keeps ``status.order`` up to date, and ``kept`` equal to it while ``leads()``. ``interval``:
-    seconds between two ticks.
+    """Keeps ``status.order`` up to date, and writes it to ``target`` while ``leads()``.
+
+    ``interval``: seconds between two ticks.
     """
 
     def __init__(
         self,
-        kept: NodeOrder | AnsweredOrder,
+        target: NodeOrder | AnsweredOrder,
         status: OrderStatus,
         leads: Callable[[], bool],
         interval: float,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._object = kept
+        self._target = target
         self._status = status
         self._leads = leads
         self._interval = interval
@@ -75,17 +76,17 @@ class NodeOrderWriter:
         self._overdue_at = math.inf
 
     async def run(self, stop: asyncio.Event, ticks: Latest[Tick]) -> None:
-        """Until ``stop`` is set; then the order is withdrawn."""
+        """Run until ``stop`` is set, then withdraw the order."""
         status, last = self._status, None
         while not stop.is_set():
             tick = await self._next_tick(stop, ticks, last)
             if tick is not None:
                 last, self._overdue_at = tick, self._clock() + overdue_after(self._interval)
-                # In a thread: HTTP should not wait for it.
+                # In a thread, so that HTTP requests do not wait.
                 order = await asyncio.to_thread(compute_order, tick.evaluation, tick.pods)
                 status.order, status.pods = order, tick.pods
                 status.unknown = why_unknown(tick) if order is None else None
-            elif self._clock() >= self._overdue_at:  # nobody looks at the load
+            elif self._clock() >= self._overdue_at:  # the loads are outdated
                 status.order, self._overdue_at = None, math.inf
             await self._write_if_due()
         if status.in_force is not None:
@@ -94,7 +95,7 @@ class NodeOrderWriter:
     async def _next_tick(
         self, stop: asyncio.Event, ticks: Latest[Tick], last: Tick | None
     ) -> Tick | None:
-        """None where something else is to be done before there is one."""
+        """The next tick; None if a write is due or ticks are overdue before it comes."""
         rest = min(self._due_at(), self._overdue_at) - self._clock()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(max(_LEAST_WAIT, rest), RENEW)):
@@ -103,11 +104,11 @@ class NodeOrderWriter:
 
     async def _write_if_due(self) -> None:
         status = self._status
-        if not self._leads():  # the new leader writes its own; without one, this one ends by itself
+        if not self._leads():  # a new leader writes its own order; without one, this order expires
             status.in_force = status.error = None
             self._logged.forget("order")
         elif status.order is None and status.in_force is None:
-            status.error = None  # it is about an order that is not wanted any more
+            status.error = None  # it was about an order that is no longer wanted
         elif self._clock() >= self._due_at():
             await self._call(status.order)
 
@@ -130,9 +131,9 @@ class NodeOrderWriter:
         status, written, self._tried_at = self._status, None, self._clock()
         try:
             if order is None:
-                await self._object.withdraw()
+                await self._target.withdraw()
             else:
-                until = await self._object.write(order, LASTS)
+                until = await self._target.write(order, LASTS)
                 written = LastOrder(order, time.time(), until)
         except ClusterError as error:
             status.error = str(error)

@@ -1,4 +1,4 @@
-"""The page for people at `/`: here the files that a browser loads, in the modules its data."""
+"""The page at `/`. This module reads its static files; the others make its data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _POLICY: Final = (
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 File = tuple[dict[str, str], bytes]
-"""Its header fields and its bytes."""
+"""Header fields and body."""
 
 
 @cache
 def read_files() -> dict[str, File]:
-    """By name. Once, at the start: a request must not touch the disk."""
+    """The static files by name. They are read once at the start: no request must touch the disk."""
     found = {}
     for file in (resources.files("dynsched.web.page") / "static").iterdir():
         kind = _TYPES.get(file.name.rpartition(".")[2])
@@ -31,7 +31,7 @@ def read_files() -> dict[str, File]:
                 "Content-Security-Policy": _POLICY,
                 hdrs.CONTENT_TYPE: f"{kind}; charset=utf-8",
                 hdrs.ETAG: f'"{hashlib.sha256(body).hexdigest()[:16]}"',
-                # After an update no half of the page may be of the version before.
+                # After an upgrade, the page must not mix files of two versions.
                 hdrs.CACHE_CONTROL: "no-cache",
                 hdrs.VARY: hdrs.ACCEPT_ENCODING,
             }

@@ -1,5 +1,5 @@
-"""Tick -> the JSON from which the page is drawn. Pure. Nodes are columns: at 5,000 of them a
-third of the bytes of one object each. Times are Unix seconds.
+"""Tick -> the JSON that the page draws. Pure. Nodes are encoded as columns: with 5,000 nodes, this
+is a third of the bytes of one object per node. Times are Unix seconds.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dynsched.web.nodes import node_detail, note_of
 from dynsched.web.status import rules_answer
 
 MARKED, INELIGIBLE, CONFLICT = 1, 2, 4
-"""The bits of a node in the column ``flags``."""
+"""The bits in the column ``flags``."""
 
 About = Mapping[str, Any]
-"""What is not in a Tick: see `TickStore`."""
+"""The data that is not in a Tick: see `TickStore`."""
 
 
 def encoded_page(tick: Tick, about: About) -> bytes:
-    """All that the page shows of a tick."""
+    """Everything that the page shows of a tick."""
     evaluation, rule_set = tick.evaluation, tick.rule_set
     names = sorted(evaluation.table.entries)
     entries = [evaluation.table.entries[name] for name in names]
@@ -72,7 +72,7 @@ def encoded_page(tick: Tick, about: About) -> bytes:
 
 
 def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any] | None:
-    """As `node_detail`, with the machine and its place in the order."""
+    """`node_detail`, plus the machine's properties and the node's place in the order."""
     detail = node_detail(tick, name)
     if detail is None:
         return None
@@ -88,7 +88,7 @@ def node_on_page(tick: Tick, name: str, order: Order | None) -> dict[str, Any] |
 
 
 def _unseen_since(tick: Tick) -> float | None:
-    """Since when no rule has a value, while none has."""
+    """When a rule that may mark nodes last had a value; None if one has a value now."""
     evaluation, marking = tick.evaluation, {rule.name for rule in tick.rule_set.marking_rules}
     known_at = [
         alert.known_at
@@ -116,8 +116,8 @@ def _node_state(evaluation: Evaluation, name: str) -> str:
 
 
 def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
-    """One rule on all nodes. ``since`` and ``known`` (when there was a value that is no longer
-    current) are by the index of a node, for those that have it.
+    """One rule on all nodes. By node index: ``since`` is when a state other than inactive began,
+    ``known`` is when there last was a value, if it is not current.
     """
     alerts = [tick.evaluation.alerts[name].get(rule.name) for name in names]
     values = [None if alert is None else alert.compared for alert in alerts]
@@ -134,8 +134,8 @@ def _column(tick: Tick, rule: Rule, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _state(alert: Alert | None) -> str:
-    """A letter: (i)nactive, (p)ending, (f)iring, (h)eld by ``keep_firing_for``; ``-`` where the
-    rule's selector does not select the node.
+    """A letter: (i)nactive, (p)ending, (f)iring, (h)eld by ``keep_firing_for``; ``-`` if the rule's
+    selector does not select the node.
     """
     if alert is None:
         return "-"

@@ -1,5 +1,5 @@
-"""What the page shows of the past, in memory of a fixed size: the latest changes, and where new
-pods went. Pure.
+"""The history that the page shows, in a bounded amount of memory: the latest changes, and where
+new pods went. Pure.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from dynsched.core.health import is_blind
 from dynsched.core.tick import Tick
 
 MAX_CHANGES: Final = 10_000
-"""Changes that are kept, of all nodes: about 2 MB."""
+"""Maximum changes that are stored, of all nodes together: about 2 MB."""
 STEP: Final = 300.0
-"""Seconds over which pods are counted together."""
+"""Length of a step in seconds. Each step has one count of pods."""
 STEPS: Final = 12
-"""Counts that are kept: an hour."""
+"""Steps that are stored: an hour."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """``at``: Unix seconds. ``kind``: the alert's new state; or ``mark``, ``release`` or ``repair``
-    for what was written, with an empty ``rule``. ``why`` may be a `Reason`. Without a ``node``, of
-    all: ``rules`` were loaded or ``refused``, who is the ``leader``, no rule has a value
-    (``blind``) or one has again (``sees``).
+    """``at``: Unix seconds. ``why`` may be a `Reason`. ``kind`` is one of:
+
+    - the new state of an alert;
+    - ``mark``, ``release`` or ``repair`` for a write, with an empty ``rule``;
+    - for the whole cluster, with an empty ``node``: ``rules`` were loaded, or ``refused``; there is
+      a new ``leader``; no rule has a value (``blind``), or one has a value again (``sees``).
     """
 
     at: float
@@ -42,7 +44,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Changes:
-    """What changed, tick by tick."""
+    """The changes from tick to tick."""
 
     def __init__(self) -> None:
         self._kept: deque[Change] = deque(maxlen=MAX_CHANGES)
@@ -51,7 +53,7 @@ class Changes:
         self._is_blind = False
 
     def observe(self, tick: Tick) -> None:
-        """What this tick wrote, and the alerts that changed their state in it."""
+        """Store the tick's writes, changed alert states, and cluster-wide changes."""
         self._kept.extend(
             Change(tick.taken_at, patch.node, patch.action.value, "", None, patch.reason)
             for patch in tick.writes.applied
@@ -79,19 +81,19 @@ class Changes:
             yield ("blind", tick.error or "") if self._is_blind else ("sees", "")
 
     def of_node(self, node: str, most: int) -> list[Change]:
-        """The latest first."""
+        """A node's changes, the latest first."""
         found = (change for change in reversed(self._kept) if change.node == node)
         return list(islice(found, most))
 
     def of_all(self, most: int) -> list[Change]:
-        """The latest first: what was written to nodes, and what concerns all of them."""
+        """Writes and cluster-wide changes, the latest first."""
         found = (change for change in reversed(self._kept) if not change.rule)
         return list(islice(found, most))
 
 
 def _changes(alerts: Mapping[str, Alert], before: Mapping[str, Alert]) -> Iterator[Change]:
-    """The alerts of one node that changed their state. One that was adopted, or restored at the
-    start, did so earlier.
+    """The changed alert states of one node. Alerts that were adopted, or restored at the start,
+    are left out, because they changed earlier.
     """
     for rule, alert in alerts.items():
         was = before[rule].state if rule in before else AlertState.INACTIVE
@@ -100,10 +102,10 @@ def _changes(alerts: Mapping[str, Alert], before: Mapping[str, Alert]) -> Iterat
 
 
 class PlacedOn(StrEnum):
-    """What a node was when a pod was placed on it."""
+    """The state of a node when a pod was placed on it."""
 
     HOT = "hot"  # marked or not
-    MARKED = "marked"  # not hot any more, and not released yet
+    MARKED = "marked"  # no longer hot, and not released yet
     CLEAN = "clean"
 
 
@@ -123,9 +125,9 @@ class Placements:
         self._kept: deque[_Step] = deque(maxlen=STEPS)
 
     def count(self, nodes: Iterable[str], before: Evaluation, at: float) -> Counter[PlacedOn]:
-        """Count pods that were bound to ``nodes`` (a name for each pod) by ``at``, and return how
-        many of each kind these are. A node counts as hot or marked as the scheduler could know it:
-        according to the evaluation ``before``.
+        """Count pods that were bound to ``nodes`` (a name for each pod) by ``at``, and return their
+        number by kind. The state of a node is that of the evaluation ``before``, because the
+        scheduler could not know a newer one.
         """
         hot, marked = before.hot, before.table.marked
         found = Counter(
@@ -138,8 +140,8 @@ class Placements:
         return found
 
     def columns(self) -> dict[str, Any]:
-        """By kind, a count for each of ``times``, the oldest first. ``by_chance``: how many would
-        be on hot nodes if pods were placed without regard to load.
+        """By kind, a count for each of ``times``, the oldest first. ``by_chance``: the number of
+        pods that would be on hot nodes if they were placed without regard to load.
         """
         return {
             "step": STEP,
@@ -150,7 +152,7 @@ class Placements:
 
     def _step(self, at: float) -> _Step:
         begins = at - at % STEP
-        # After the clock was set back, the last step goes on.
+        # If the clock was set back, the last step continues.
         while not self._kept or self._kept[-1].begins < begins:
             last = self._kept[-1].begins if self._kept else begins - STEP
             self._kept.append(_Step(max(last + STEP, begins - (STEPS - 1) * STEP)))

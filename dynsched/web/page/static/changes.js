@@ -1,15 +1,15 @@
-// What changed: of one node, or of all.
+// The list of changes: of one node, or of all.
 
 import { NameLink, make } from "./draw.js";
 import { moment, said, t, valueOf } from "./i18n.js";
 
 const MOST = 30;
-/** Nodes of one moment and kind that are named. */
+/** Maximum nodes that one line names. */
 const NAMED = 3;
 
 /** @typedef {import("./data.js").Change} Change */
 
-/** The latest first; what happened to many nodes in one tick is one line. @param {Change[]} changes @param {import("./model.js").Model} model @param {(name: string) => void} [open] without it the names of nodes are left out */
+/** The latest changes first. The same change of many nodes in one tick is one line. @param {Change[]} changes @param {import("./model.js").Model} model @param {(name: string) => void} [open] without it, lines have no names of nodes */
 export function changeList(changes, model, open) {
   /** @type {Map<string, Change[]>} */
   const lines = new Map();

@@ -1,4 +1,4 @@
-// One node, in a panel beside the table: why it is hot or not, what would clear it, its values, what changed.
+// The panel of one node: why it is hot or not, what would clear it, its values, and what changed.
 
 import { changeList } from "./changes.js";
 import { aboutNode } from "./data.js";
@@ -27,7 +27,7 @@ export class Detail {
     });
   }
 
-  /** To the node after this one in the list, or before it. @param {number} step */
+  /** Open the node after (`step` 1) or before (-1) this one in the table. @param {number} step */
   step(step) {
     const name = this.on.beside(this.name, step);
     if (name) this.on.open(name);
@@ -44,11 +44,11 @@ export class Detail {
     const name = this.name;
     if (!name) return;
     const known = await aboutNode(name);
-    if (this.name !== name) return; // another one was opened meanwhile
+    if (this.name !== name) return; // another node was opened meanwhile
     const node = model.nodes.find((each) => each.name === name);
     const [scrolled, isSame] = [this.box.scrollTop, this.box.dataset.node === name];
     if (!this.box.open) {
-      // Where there is room, the list beside it goes on being used.
+      // Not modal if there is room, so that the table can still be used.
       if (matchMedia("(max-width: 63.9rem)").matches) this.box.showModal();
       else this.box.show();
     }
@@ -90,7 +90,7 @@ export class Detail {
     ];
   }
 
-  /** By rule, with the limits. @param {import("./model.js").Node} node @param {import("./model.js").Model} model @param {number} now */
+  /** The values by rule, with their thresholds. @param {import("./model.js").Node} node @param {import("./model.js").Model} model @param {number} now */
   values(node, model, now) {
     const rows = model.data.rules.flatMap((rule, at) => {
       const found = readingOf(model.data.columns[at], node.index, now);
@@ -112,7 +112,7 @@ export class Detail {
   }
 }
 
-/** In one line why the node is as it is. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
+/** One line: why the node is in its state. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model @param {number} now */
 function whySo(node, known, model, now) {
   const rules = model.data.rules;
   const causes = known.rules.flatMap((/** @type {any} */ each) => {
@@ -133,7 +133,7 @@ function whySo(node, known, model, now) {
   return `${node.note ? describeMark(node) : t(node.state === "unknown" ? "s_unknown" : "nothing_fires")}${value}${t("stop")}`;
 }
 
-/** Pool, machine and place in the order. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model */
+/** Pool, machine, expected loads and place in the order. @param {import("./model.js").Node} node @param {import("./data.js").About} known @param {import("./model.js").Model} model */
 function facts(node, known, model) {
   /** @type {[string, string | null | undefined][]} */
   const lines = [[t("pool"), node.pool], [t("zone"), known.zone]];
@@ -149,12 +149,12 @@ function facts(node, known, model) {
   return make("dl", { class: "about" }, ...lines.flatMap(([name, text]) => (text ? make("div", {}, make("dt", { text: name }), make("dd", { text })) : [])));
 }
 
-/** What to ask in a terminal. @param {string} name */
+/** The command that explains the node in a terminal. @param {string} name */
 function command(name) {
   const code = make("code", { text: `kubectl dynsched why ${name}` });
   const button = make("button", { type: "button", class: "small", "data-key": "copy", text: t("copy") });
   button.addEventListener("click", async () => {
-    getSelection()?.selectAllChildren(code); // where the browser lets no page write to the clipboard
+    getSelection()?.selectAllChildren(code); // for browsers that let no page write to the clipboard
     await navigator.clipboard?.writeText(code.textContent ?? "");
     button.textContent = t("copied");
   });

@@ -6,8 +6,8 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /**
  * @param {string} tag
- * @param {Record<string, string | number | boolean | undefined>} [attributes] `text`: its text;
- *   false and undefined: not set
+ * @param {Record<string, string | number | boolean | undefined>} [attributes] `text` is the content;
+ *   false and undefined are not set
  * @param {...(Node | string)} children
  */
 export function make(tag, attributes = {}, ...children) {
@@ -34,12 +34,12 @@ function assign(element, attributes) {
   }
 }
 
-/** Change a text only where it differs: an equal one would cost a layout. @param {Element} element @param {string} text */
+/** Set a text only if it differs, because setting it costs a layout. @param {Element} element @param {string} text */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** A text that is written only where it differs, into the same node. */
+/** A text node that is written only if the text differs. */
 export class Label {
   /** @param {Element} element that holds it */
   constructor(element) {
@@ -56,13 +56,13 @@ export class Label {
   }
 }
 
-/** Letters at the end of a name that stay when it is cut. */
+/** The number of letters at the end of a name that stay if it is cut. */
 const TAIL = 10;
 
-/** What of a name must stay at its end: machines of one kind differ there, domain names at the front. @param {string} name */
+/** The end of a name that stays if it is cut: machines of one kind differ there. Domain names differ at the front. @param {string} name */
 export const tailOf = (name) => (name.includes(".") || name.length <= 2 * TAIL ? "" : name.slice(-TAIL));
 
-/** A text that is cut in its middle where there is no room. */
+/** A text that is cut in its middle if there is no room. */
 export class CutLabel {
   /** @param {Element} element that holds it */
   constructor(element) {
@@ -81,7 +81,7 @@ export class CutLabel {
   }
 }
 
-/** A node's name as a link; whole for the pointer and for screen readers. */
+/** A node's name as a link. The tooltip and screen readers get the whole name. */
 export class NameLink {
   constructor() {
     this.shown = "";
@@ -89,7 +89,7 @@ export class NameLink {
     this.label = new CutLabel(this.element);
   }
 
-  /** @param {string} name @param {string} [short] what of it is written */
+  /** @param {string} name @param {string} [short] the part that is shown */
   show(name, short = name) {
     const shows = `${name} ${short}`;
     if (shows === this.shown) return this;
@@ -101,7 +101,7 @@ export class NameLink {
   }
 }
 
-/** An attribute that is written only where it differs: an equal one would cost as much. */
+/** An attribute that is written only if it differs, because an equal one would cost as much. */
 export class Attribute {
   /** @param {Element} element @param {string} name */
   constructor(element, name) {
@@ -129,7 +129,7 @@ export function get(id) {
 const WIDE = 110;
 const HIGH = 12;
 
-/** A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed). It is made once and changed at each update. */
+/** A value as text and as a bar, with lines at threshold (solid) and clear_threshold (dashed). It is made once, and changed at each update. */
 export class Bar {
   /** @param {import("./model.js").Rule} rule */
   constructor(rule) {
@@ -143,7 +143,7 @@ export class Bar {
       if (kind === "line-clear" && rule.clear_threshold === rule.threshold) continue;
       parts.push(svg("line", { class: kind, x1: this.x(at), x2: this.x(at), y1: 0, y2: HIGH, "vector-effect": "non-scaling-stroke" }));
     }
-    // What it says is the text beside it, and the column's heading.
+    // Hidden from screen readers: the text and the column's heading say the same.
     this.picture = svg("svg", { class: "bars", height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" }, ...parts);
     this.known = new Attribute(this.text, "class");
     this.hint = new Attribute(this.text, "title");
@@ -156,7 +156,7 @@ export class Bar {
     return Math.round(Math.max(0, Math.min(1, of / this.full)) * WIDE * 10) / 10;
   }
 
-  /** @param {number | null} value null: never known @param {string} text @param {string} colour @param {string} why the value is not current; empty: it is */
+  /** @param {number | null} value null: never known @param {string} text @param {string} colour @param {string} why the value is not current; empty if it is */
   show(value, text, colour, why) {
     this.words.show(text);
     this.known.set(why ? "value missing" : "value");

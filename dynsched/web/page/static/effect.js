@@ -1,4 +1,4 @@
-// Does it help: where new pods went, and the order that new pods get.
+// The effect: where new pods went, and the order that new pods get.
 
 import { get, make, say, svg } from "./draw.js";
 import { counted, minute, number, portion, t } from "./i18n.js";
@@ -7,7 +7,7 @@ import { counted, minute, number, portion, t } from "./i18n.js";
 
 const HOUR = 3600;
 
-/** The pods of the last hour by what their nodes were, beside what chance would give. @param {Model} model */
+/** The pods of the last hour by the state of their nodes, compared with random placement. @param {Model} model */
 export function placements(model) {
   const found = model.data.placements;
   const box = get("placements-box");
@@ -18,7 +18,7 @@ export function placements(model) {
   box.hidden = all === 0;
   if (!found || box.hidden) return;
   const chance = found.by_chance;
-  // By chance alone they would differ by less than this, nineteen times of twenty.
+  // By chance alone, the difference would be less than this in 19 of 20 cases.
   const isSure = Math.abs(hot - chance) > 2 * Math.sqrt(chance);
   const ratio = chance > 0 ? t(!isSure ? "helps_unsure" : hot < chance ? "helps" : "helps_not", (hot / chance).toFixed(2)) : "";
   say(get("help"), t("help", portion(hot / all), counted(hot), counted(all), portion(chance / all)) + ratio);
@@ -45,14 +45,14 @@ export function placements(model) {
 
 const [WIDE, HIGH] = [1000, 60];
 
-/** All nodes by load, the coolest first, with the weight of their levels. @param {Model} model */
+/** All nodes by rank, with their loads and the weights of their levels. @param {Model} model */
 export function order(model) {
   const found = model.data.order;
   get("order-box").hidden = !found;
   if (!found) return;
-  const told = (/** @type {(keyof typeof found.counts)[]} */ ...kinds) => kinds.flatMap((kind) => (found.counts[kind] ? t(`order_${kind}`, counted(found.counts[kind])) : []));
-  const left = told("hot", "closed", "full", "unnamed").join(t("comma"));
-  say(get("order-counts"), [...told("ranked", "unknown"), left && t("order_left") + left].filter(Boolean).join(t("semicolon")) + t("stop") + (found.lists > 1 ? t("order_lists", counted(found.lists)) : "") + (found.equal_below ? t("order_equal", number(found.equal_below)) : ""));
+  const describe = (/** @type {(keyof typeof found.counts)[]} */ ...kinds) => kinds.flatMap((kind) => (found.counts[kind] ? t(`order_${kind}`, counted(found.counts[kind])) : []));
+  const left = describe("hot", "closed", "full", "unnamed").join(t("comma"));
+  say(get("order-counts"), [...describe("ranked", "unknown"), left && t("order_left") + left].filter(Boolean).join(t("semicolon")) + t("stop") + (found.lists > 1 ? t("order_lists", counted(found.lists)) : "") + (found.equal_below ? t("order_equal", number(found.equal_below)) : ""));
   const box = get("order");
   const shows = JSON.stringify([found.weights, found.loads]);
   if (box.dataset.shows === shows) return;

@@ -1,5 +1,5 @@
-// A cell for each node, by pool, on canvases: 5,000 elements would be slow to lay out. The same nodes are
-// in the table, for those who cannot see a canvas or use a mouse.
+// A cell for each node, by pool, on canvases, because 5,000 elements would be slow to lay out. The table has the
+// same nodes for users who cannot see a canvas or use a mouse.
 
 import { counted, t, valueOf } from "./i18n.js";
 import { get, make, say, tailOf } from "./draw.js";
@@ -8,20 +8,20 @@ import { asShown } from "./still.js";
 
 /** @typedef {import("./model.js").Node} Node */
 
-/** Pixels from which on a cell has its value as a text, and a shape and an edge beside its colour. */
+/** Minimum size of a cell, in pixels, that shows its value as text, and of one that shows a shape and an edge. */
 const [READABLE, SHAPED] = [40, 12];
-/** Of a cell with the node's name: how wide it is at least and at most, as there is room, and how high. */
+/** Pixels of a cell with the node's name: minimum and maximum width, and height. */
 const NAMED = [112, 190, 46];
-/** How high all cells may be together and have names: a screen has more to show. */
+/** Maximum height of all cells together, in pixels: a screen has more to show. */
 const MOST = 330;
-/** How many cells are pointed at, of nodes that became hot at once: more are seen anyway. */
+/** Maximum cells that are framed if nodes become hot at once. More are noticed anyway. */
 const POINTED_AT = 20;
-/** How strong a cell is that the filters leave out, and one of a node that is never marked. */
+/** Opacity of a cell that the filters leave out, and of one whose node is never marked. */
 const [LEFT_OUT, FAINT] = [0.15, 0.4];
 /** Pixels between cells. @param {number} size */
 const gapOf = (size) => (size < SHAPED ? 1 : 2);
 
-/** @typedef {{name: string, nodes: Node[], shared: [string, string], about: string, title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number}} Pool; `size`: how high */
+/** @typedef {{name: string, nodes: Node[], shared: [string, string], about: string, title: HTMLElement, canvas: HTMLCanvasElement, columns: number, wide: number, size: number}} Pool; `size`: height of a cell */
 
 export class Grid {
   /** @param {(name: string) => void} open */
@@ -32,11 +32,11 @@ export class Grid {
     this.pools = new Map();
     /** @type {import("./model.js").Model | null} */
     this.model = null;
-    /** Those that fit the filters; null: all. @type {Set<Node> | null} */
+    /** Nodes that match the filters; null: all. @type {Set<Node> | null} */
     this.chosen = null;
-    /** When the tick that is shown was taken: Unix seconds. */
+    /** When the tick that is shown was taken, in Unix seconds. */
     this.seenAt = Infinity;
-    // Both are kept, for to ask for them makes the browser lay out the page at once.
+    // Both are stored, because reading them makes the browser lay out the page at once.
     this.width = this.box.clientWidth;
     this.colours = paint();
     new ResizeObserver(() => {
@@ -49,7 +49,7 @@ export class Grid {
     });
   }
 
-  /** @param {import("./model.js").Model} model @param {Node[]} found those that fit the filters @param {boolean} still whether cells stay where they are */
+  /** @param {import("./model.js").Model} model @param {Node[]} found those that match the filters @param {boolean} still whether cells stay where they are */
   update(model, found, still) {
     this.model = model;
     this.chosen = found.length === model.nodes.length ? null : new Set(found);
@@ -91,7 +91,7 @@ export class Grid {
     this.pointAtHot(model);
   }
 
-  /** Frame the cells of nodes that became hot since the last update, until something else is drawn. @param {import("./model.js").Model} model */
+  /** Frame the cells of nodes that became hot since the last update. The next drawing removes the frames. @param {import("./model.js").Model} model */
   pointAtHot({ data, nodes }) {
     const found = new Set(nodes.filter((node) => node.state === "hot" && data.nodes.since[node.index] > this.seenAt));
     this.seenAt = data.taken_at;
@@ -154,7 +154,7 @@ export class Grid {
     for (const frame of this.box.querySelectorAll("i")) frame.remove();
     const cell = cellOf([...this.pools.values()].map(({ nodes }) => nodes.length), this.width);
     for (const pool of this.pools.values()) {
-      // What cells leave out of the names in them.
+      // The part of the names that cells leave out.
       const left = cell.wide > cell.size && pool.shared.some(Boolean) ? t("semicolon") + t("shared", pool.shared.join("…")) : "";
       say(pool.title, pool.about + left);
     }
@@ -187,7 +187,7 @@ export class Grid {
   }
 
   /**
-   * What stands in a cell beside its colour: an edge where it is marked, a shape for its state, its value and its name.
+   * Draw in a cell: an edge if the node is marked, a shape for its state, its value and its name.
    * @param {CanvasRenderingContext2D} context @param {Node} node @param {number} x @param {number} y @param {Pool} pool
    */
   drawText(context, node, x, y, { shared, wide, size }) {
@@ -206,9 +206,9 @@ export class Grid {
       const begin = x + 16 + context.measureText(value).width;
       context.font = "12px system-ui, sans-serif";
       const room = x + wide - (node.state === "cool" ? 8 : 26) - begin;
-      // That of the first rule goes without saying, and half of a name tells too little.
-      const told = node.state !== "cool" || node.worst !== 0 ? cut(context, rule, room) : "";
-      if (2 * told.length > rule.length) context.fillText(told, begin, y + size * 0.7);
+      // Cool cells do not name the first rule. Less than half of a name would say too little.
+      const ruleName = node.state !== "cool" || node.worst !== 0 ? cut(context, rule, room) : "";
+      if (2 * ruleName.length > rule.length) context.fillText(ruleName, begin, y + size * 0.7);
     } else if (size >= READABLE) {
       context.textAlign = "center";
       context.font = `600 ${Math.round(size / 4)}px system-ui, sans-serif`;
@@ -219,16 +219,16 @@ export class Grid {
   }
 }
 
-/** The colours as the style sheet has them now. @returns {Record<string, string>} */
+/** The current colours of the style sheet. @returns {Record<string, string>} */
 function paint() {
   const style = getComputedStyle(document.documentElement);
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  // As they are written: light-dark(#rrggbb, #rrggbb).
+  // The property is returned as it is written: light-dark(#rrggbb, #rrggbb).
   const colour = (/** @type {string} */ name) => style.getPropertyValue(`--${name}`).match(/#\w+/g)?.[dark ? 1 : 0] ?? "#000000";
   return Object.fromEntries([...COLOURS, "ineligible", "text"].map((name) => [name, colour(name)]));
 }
 
-/** Pixels of a cell, so that all are seen without much scrolling: with its name where there are few. @param {number[]} counts by pool @param {number} width */
+/** The size of a cell in pixels, so that all can be seen without much scrolling. A few cells have room for names. @param {number[]} counts by pool @param {number} width */
 function cellOf(counts, width) {
   const [[least, most, high], gap] = [NAMED, gapOf(READABLE)];
   for (let columns = Math.ceil((width + gap) / (most + gap)); (least + gap) * columns <= width + gap; columns += 1) {
@@ -240,7 +240,7 @@ function cellOf(counts, width) {
   return { wide: size, size };
 }
 
-/** A name as far as there is room, cut in its middle. @param {CanvasRenderingContext2D} context @param {string} name @param {number} width */
+/** A name, cut in its middle if there is not enough room. @param {CanvasRenderingContext2D} context @param {string} name @param {number} width */
 function cut(context, name, width) {
   const end = tailOf(name);
   let [keep, text] = [name.length - end.length, name];
@@ -252,7 +252,7 @@ function cut(context, name, width) {
 }
 
 /**
- * Up: hot; down: it cools; a dot: pending; a cross: unknown.
+ * Draw the shape of a state: up is hot, down is cooling, a dot is pending, a cross is unknown.
  * @param {CanvasRenderingContext2D} context @param {string} state @param {number} x @param {number} y @param {number} reach
  */
 function drawShape(context, state, x, y, reach) {
@@ -276,7 +276,7 @@ function drawShape(context, state, x, y, reach) {
   }
 }
 
-/** Black or white, whichever is read better. @param {string} colour as #rrggbb */
+/** Black or white, whichever has more contrast. @param {string} colour as #rrggbb */
 function inkOn(colour) {
   const parts = [1, 3, 5].map((at) => {
     const part = parseInt(colour.trim().slice(at, at + 2), 16) / 255;

@@ -2,12 +2,12 @@
 
 import { texts } from "./texts.js";
 
-/** What was chosen in this browser. */
+/** The language that was chosen in this browser. */
 function remembered() {
   try {
     return localStorage.getItem("dynsched.language");
   } catch {
-    return null; // it keeps nothing for this page
+    return null; // the browser stores nothing for this page
   }
 }
 
@@ -20,10 +20,10 @@ export function rememberLanguage(value) {
   }
 }
 
-/** What to show by the choice, then by the browser's languages in the order of its wishes; `?lang=` comes first. */
+/** The language: `?lang=`, else the one that was chosen, else the first of the browser's languages that the page has. */
 function choose() {
-  const asked = new URLSearchParams(location.search).get("lang");
-  for (const tag of [asked, remembered(), ...navigator.languages]) {
+  const fromUrl = new URLSearchParams(location.search).get("lang");
+  for (const tag of [fromUrl, remembered(), ...navigator.languages]) {
     if (tag && /^zh\b/i.test(tag)) return "zh-CN";
     if (tag && /^en\b/i.test(tag)) return "en";
   }
@@ -32,7 +32,7 @@ function choose() {
 
 export const language = choose();
 /**
- * The text of this key, with `{0}`, `{1}` replaced, and `{0|one|more}` by the word for so many.
+ * The text of this key, with `{0}`, `{1}` replaced by the values, and `{0|one|more}` by singular or plural.
  * @param {string} key
  * @param {...(string|number)} values
  */
@@ -46,7 +46,7 @@ export function t(key, ...values) {
 
 const plain = new Intl.NumberFormat(language, { maximumSignificantDigits: 3 });
 const short = new Intl.NumberFormat(language, { maximumFractionDigits: 1 });
-/** As Kubernetes and Prometheus write large numbers. @param {number} value */
+/** A large number as Kubernetes and Prometheus write it. @param {number} value */
 function large(value) {
   const power = Math.min(6, Math.floor(Math.log10(Math.abs(value)) / 3));
   return short.format(value / 1000 ** power) + " kMGTPE"[power];
@@ -59,7 +59,7 @@ const minutes = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-
 /** @type {Map<number, Intl.NumberFormat>} */
 const fixed = new Map();
 
-/** A value of a rule: all of them with the same number of decimals. @param {{threshold: number}} rule @param {number | null} value */
+/** A value of a rule. All values of a rule have the same number of decimals. @param {{threshold: number}} rule @param {number | null} value */
 export function valueOf(rule, value) {
   const size = Math.abs(rule.threshold) || 10;
   if (value === null || size >= 1e4) return value === null ? "–" : large(value);
@@ -86,7 +86,7 @@ export const counted = (value) => whole.format(value);
 /** A share of a whole: 3.2%. @param {number} value */
 export const portion = (value) => part.format(value);
 
-/** Of a resource: cores, or bytes. @param {"cpu" | "memory"} resource @param {number} value */
+/** An amount of a resource: cores, or bytes. @param {"cpu" | "memory"} resource @param {number} value */
 export function amount(resource, value) {
   if (resource === "cpu") return t("cores", number(value));
   return value >= 2 ** 30 ? `${number(value / 2 ** 30)} GiB` : `${number(value / 2 ** 20)} MiB`;
@@ -95,7 +95,7 @@ export function amount(resource, value) {
 /** A moment of today, in the browser's time zone. @param {number} seconds Unix */
 export const moment = (seconds) => clock.format(seconds * 1000);
 
-/** The same without seconds. @param {number} seconds Unix */
+/** A moment of today without seconds. @param {number} seconds Unix */
 export const minute = (seconds) => minutes.format(seconds * 1000);
 
 /** @type {Map<string, Intl.NumberFormat>} */
@@ -106,12 +106,12 @@ function inUnit(unit, value) {
   let format = units.get(unit);
   if (!format) {
     format = new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "narrow" });
-    units.set(unit, format); // making one takes longer than a row of the table
+    units.set(unit, format); // cached: making a format takes longer than a row of the table
   }
   return format.format(value);
 }
 
-/** How long, in its largest unit, as rules are written: 4s, 3m, 2h. @param {number} seconds */
+/** A duration in its largest unit, as in rules.yaml: 4s, 3m, 2h. @param {number} seconds */
 export function span(seconds) {
   const rounded = Math.max(0, Math.round(seconds));
   if (rounded < 100) return inUnit("second", rounded);
@@ -120,13 +120,13 @@ export function span(seconds) {
   return inUnit("day", Math.round(rounded / 86400));
 }
 
-/** How long something took. @param {number | null} seconds */
+/** A measured duration. @param {number | null} seconds */
 export function took(seconds) {
   if (seconds === null) return "–";
   return seconds < 1 ? inUnit("millisecond", Math.round(seconds * 1000)) : inUnit("second", Math.round(seconds * 10) / 10);
 }
 
-/** What the server sends of why something is so: a code and its values, which may be reasons too; or a text of another program.
+/** A reason from the server: a code and its values, which may be reasons too; or a text of another program.
  * @typedef {string | Coded} Reason @typedef {Reason[]} Coded */
 
 /** A reason in words. @param {Reason} reason @returns {string} */

@@ -1,4 +1,4 @@
-// The server's columns as nodes, each with what it is sorted, coloured and filtered by.
+// Turns the server's columns into nodes, with the fields by which they are sorted, coloured and filtered.
 
 /** @typedef {import("./i18n.js").Reason} Reason */
 
@@ -9,14 +9,14 @@
 
 /**
  * @typedef {object} Column
- * @property {(number | null)[]} value what the threshold is compared with
- * @property {string} state one letter a node: i, p, f, h (held), - (the rule is not for the node)
- * @property {string} quality one letter a node: o, m, s, i, f, -
+ * @property {(number | null)[]} value compared with the threshold
+ * @property {string} state one letter per node: i, p, f, h (held), - (the rule does not apply to the node)
+ * @property {string} quality one letter per node: o, m, s, i, f, -
  * @property {Record<number, number>} since by the node's index
- * @property {Record<number, number>} known likewise: when there was a value, where it is no longer current
+ * @property {Record<number, number>} known by the node's index: when there last was a value, if it is not current
  */
 
-/** What `page/data` answers; `unseen_since`: when a rule last had a value of any node, while none has.
+/** The body of `page/data`; `unseen_since`: when a rule last had a value of any node, if none has one now.
  * @typedef {{version: string, interval: number, overdue_after: number, graphs: string, cluster: string | null,
  *   error: string | null, leader: string | null, taken_at: number, leading: boolean, dry_run: boolean,
  *   rules_error: string | null, capped: string[], failures: number, disputes: number, unseen_since: number | null,
@@ -25,10 +25,10 @@
  *   notes: Record<number, [string, Reason]>}, pools: string[], columns: Column[], changes: import("./data.js").Change[],
  *   placements: Placements | null}} Payload */
 
-/** How many pods were placed within each step of `step` seconds that begins at `times`; `by_chance`: on hot nodes, without regard to load.
+/** The number of pods placed in each step of `step` seconds; `times` are the beginnings. `by_chance`: the number on hot nodes if pods were placed without regard to load.
  * @typedef {{step: number, times: number[], hot: number[], marked: number[], clean: number[], by_chance: number}} Placements */
 
-/** For pods that choose no pool: the load and the weight of each node by rank, in how many `lists` they are.
+/** The order for pods that choose no pool: the load and the weight of each node by rank, and the number of `lists`.
  * @typedef {{counts: {ranked: number, unknown: number, hot: number, closed: number, full: number, unnamed: number},
  *   lists: number, equal_below: number, loads: (number | null)[], weights: number[]}} Order */
 
@@ -36,42 +36,42 @@
  * @typedef {object} Node
  * @property {number} index
  * @property {string} name
- * @property {string} short without what all names begin or end with
+ * @property {string} short the name without the common beginning and end of all names
  * @property {number} rank by name, with numbers in names by their value
  * @property {string} pool
  * @property {number} flags
- * @property {number} worst the index of the rule that is the furthest beyond its threshold, or the nearest to it; -1: none
- * @property {number | null} value of that rule
- * @property {number} excess how far that value is beyond the threshold, as a share of it; -Infinity: it is not known
- * @property {number | null} known when there was this value, if it is no longer current
+ * @property {number} worst the index of the rule whose value is the furthest beyond its threshold, or the nearest to it; -1: none
+ * @property {number | null} value the value of the worst rule
+ * @property {number} excess how far that value is beyond the threshold, as a share of the threshold; -Infinity: unknown
+ * @property {number | null} known when that value was measured, if it is not current
  * @property {string} state
- * @property {number} danger what the worst are sorted by
- * @property {[string, Reason] | null} note why it does not carry what it should: kind, and reason where that says more
+ * @property {number} danger the key for sorting by the worst
+ * @property {[string, Reason] | null} note why its mark is not as it should be: kind, and reason if that says more
  */
 
-/** `nodes`: as they came, in the order of their names as text; `shared`: what all
- * names begin and end with, where it is long.
+/** `nodes`: in the server's order, by name as text; `shared`: the beginning and the end that all
+ * names have in common, if they are long.
  * @typedef {{data: Payload, nodes: Node[], shared: [string, string]}} Model */
 
 /** Bits of a node's flags. */
 export const [MARKED, INELIGIBLE, CONFLICT] = [1, 2, 4];
 
-/** What was decided of a node, by the letters of the server. @type {Record<string, string>} */
+/** States of a node, by the letters of the server. @type {Record<string, string>} */
 const STATE_OF = { c: "cool", p: "pending", k: "held", h: "hot", u: "unknown" };
-/** Whether it is hot, and has cooled perhaps. @param {Pick<Node, "state">} node */
+/** Whether a node is hot, cooling included. @param {Pick<Node, "state">} node */
 export const isHot = ({ state }) => state === "hot" || state === "held";
 
-/** What was decided of a node, the worst first. */
+/** The states that the server decides, the worst first. */
 export const DECIDED = ["hot", "held", "pending", "unknown", "cool", "ineligible"];
 export const STATES = [...DECIDED, "marked", "unmarked", "conflict"];
 
-/** Shades of hot and of cool, by how far the value is beyond the threshold: up to these, and beyond them. */
+/** Limits between the shades of hot and of cool, as shares beyond the threshold. */
 const HOT = [0.05, 0.15];
 const COOL = [-0.5, -0.25, -0.1];
-/** All colours of nodes, as the style sheet has them. */
+/** All colours of nodes, as named in the style sheet. */
 export const COLOURS = ["hot-0", "hot-1", "hot-2", "held", "pending", "unknown", "cool-0", "cool-1", "cool-2", "cool-3"];
 
-/** The colour of a node wherever it is shown: by what was decided, in a shade by its value. @param {Pick<Node, "state" | "excess">} node */
+/** The colour of a node everywhere on the page: its state, shaded by its value. @param {Pick<Node, "state" | "excess">} node */
 export function colourOf({ state, excess }) {
   const shade = (/** @type {number[]} */ limits) => limits.filter((limit) => excess > limit).length;
   if (state === "hot") return `hot-${shade(HOT)}`;
@@ -82,7 +82,7 @@ export function colourOf({ state, excess }) {
 export const rises = (rule) => rule.op.startsWith(">");
 
 /**
- * How far a value is beyond the threshold, as a share of it; below 0 where it is not.
+ * How far a value is beyond the threshold, as a share of the threshold; negative if it is not beyond.
  * @param {Rule} rule
  * @param {number} value
  */
@@ -100,7 +100,7 @@ export function fullScale(rule) {
 /** @param {Payload} data @returns {Model} */
 export function decode(data) {
   const { name, pool, flags, state: letters, notes } = data.nodes;
-  /** Those that a node is judged by. */
+  /** The indexes of the rules that count: shadow rules do not. */
   const counts = data.rules.flatMap((rule, at) => (rule.shadow ? [] : [at]));
   const shared = sharedBy(name);
   const rank = new Map(byName(name).map((one, at) => [one, at]));
@@ -110,7 +110,7 @@ export function decode(data) {
       const column = data.columns[at];
       const value = column.value[index];
       const isNow = column.quality[index] === "o";
-      // What was known goes behind what is.
+      // A value that is not current counts only if no rule has a current one.
       if (value === null || (isCurrent && !isNow)) continue;
       const found = beyond(data.rules[at], value);
       if (found > excess || (isNow && !isCurrent)) [excess, worst] = [found, at];
@@ -138,20 +138,20 @@ export function decode(data) {
   return { data, nodes, shared };
 }
 
-/** Letters that names must share before they are left out. */
+/** Minimum letters that names must have in common before these are left out. */
 const MANY = 10;
 
-/** What names are sorted by, so that node-9 comes before node-10. Numbers of a fixed width sort as text, also those of 36 digits. @param {string} name */
+/** The sort key of a name: node-9 comes before node-10. Numbers of a fixed width sort as text, also those of 36 digits. @param {string} name */
 const sortable = (name) => name.replace(/[0-9]+/g, (digits) => (digits.length > 1 && digits[0] === "0" ? digits : String.fromCharCode(57 + Math.min(39, digits.length)) + digits));
 
-/** Sorted, numbers by their value. @param {string[]} names */
+/** Sort names, with numbers by their value. @param {string[]} names */
 export function byName(names) {
   const keys = new Map(names.map((name) => [name, sortable(name)]));
   const key = (/** @type {string} */ name) => keys.get(name) ?? "";
   return [...names].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
 }
 
-/** What all of these names begin and end with: a domain, and words up to a dash; each told once. @param {string[]} names sorted @returns {[string, string]} */
+/** The beginning and the end that all names have in common: words up to a dash or a dot, and a domain. @param {string[]} names sorted @returns {[string, string]} */
 export function sharedBy(names) {
   if (names.length < 2) return ["", ""];
   const [first, last] = [names[0], names[names.length - 1]];
@@ -166,7 +166,7 @@ export function sharedBy(names) {
 }
 
 /**
- * @typedef {object} View what the URL holds
+ * @typedef {object} View the choices that the URL stores
  * @property {string} text
  * @property {string | null} pool
  * @property {string | null} rule
@@ -175,7 +175,7 @@ export function sharedBy(names) {
  * @property {boolean} up
  */
 
-/** Whether a node is in a state that can be filtered by. @param {Node} node @param {string} state */
+/** Whether a node is in one of the filter's states. @param {Node} node @param {string} state */
 export function isIn(node, state) {
   switch (state) {
     case "marked": return (node.flags & MARKED) !== 0;
@@ -187,7 +187,7 @@ export function isIn(node, state) {
   }
 }
 
-/** The nodes that fit, as they came. @param {Model} model @param {View} view */
+/** The nodes that match the filters, in the server's order. @param {Model} model @param {View} view */
 export function select(model, view) {
   const text = view.text.toLowerCase();
   if (text === "" && view.pool === null && view.state === null && view.rule === null) return model.nodes;
@@ -219,7 +219,7 @@ function ordering(model, view) {
 }
 
 /**
- * What nodes are sorted by; unknown values come after all others where the worst are first.
+ * The sort key of nodes. Unknown values come last if the worst are first.
  * @param {Model} model @param {string} sort @returns {(node: Node) => number}
  */
 function sorting(model, sort) {
@@ -237,7 +237,7 @@ function sorting(model, sort) {
   return (node) => node.danger;
 }
 
-/** When the state began: of what fires, or of what is pending. @param {Model} model @param {Node} node */
+/** When the node became hot or pending. @param {Model} model @param {Node} node */
 export function sinceOf(model, node) {
   const { nodes, columns } = model.data;
   const since = nodes.since[node.index];

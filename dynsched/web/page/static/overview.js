@@ -1,4 +1,4 @@
-// Header, the sentence that says it all, banners, how many nodes of each state, and the rules.
+// The header, the summary in one sentence, banners, the number of nodes in each state, and the rules.
 
 import { Attribute, Label, get, make, say } from "./draw.js";
 import { counted, moment, number, said, span, t, took, valueOf } from "./i18n.js";
@@ -9,7 +9,7 @@ import { DECIDED, MARKED, isHot, isIn, rises, sinceOf } from "./model.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").Rule} Rule */
 
-/** What is known in addition to the tick: its age, for how long there was no answer, and the server's clock; seconds. `refused`: why no rules are in force. @typedef {{age: number, silent: number, at: number, refused: string | null}} Now */
+/** State in addition to the tick. In seconds: its age, how long there was no answer, and the server's clock. `refused`: why no rules are in force. @typedef {{age: number, silent: number, at: number, refused: string | null}} Now */
 
 /** @param {Model} model @param {Now} now */
 export function facts(model, now) {
@@ -36,13 +36,13 @@ export function facts(model, now) {
   say(get("version"), data.version);
 }
 
-/** A node's value for a sentence: its rule, the value, its limit. @param {Model} model @param {Node} node */
+/** A node's worst value for a sentence: the rule, the value, the threshold. @param {Model} model @param {Node} node */
 export function reading(model, node) {
   const rule = model.data.rules[node.worst];
   return t(rises(rule) ? "hot_above" : "hot_below", rule.name, valueOf(rule, node.value), number(rule.threshold));
 }
 
-/** What the whole page comes to, and how bad that is: the sentence before the name of a node, that node, and what is said of it.
+/** The summary sentence and how bad it is: the text before a node's name, the node, and the text about it.
  * @param {Model} model @param {Now} now @returns {{kind: string, text: string, node?: Node, about?: string}} */
 function summary(model, now) {
   const { nodes, data } = model;
@@ -78,7 +78,7 @@ function summary(model, now) {
   };
 }
 
-/** Why hot nodes have no mark: what holds for most. @param {Node[]} nodes */
+/** Why hot nodes have no mark: the most frequent reason. @param {Node[]} nodes */
 function whyLeft(nodes) {
   /** @type {Map<string, number>} */
   const reasons = new Map();
@@ -97,7 +97,7 @@ export function sentence(model, now, open) {
   const hot = model?.nodes.filter(isHot).length;
   document.title = [found.kind === "bad" ? "(!)" : hot ? `(${counted(hot)})` : "", model?.data.cluster ?? "", "dynsched"].filter(Boolean).join(" ");
   box.className = found.kind;
-  // Of what is well, the ages change all the time.
+  // Not live if all is well: screen readers would read the changing ages again and again.
   box.setAttribute("aria-live", found.kind === "bad" ? "polite" : "off");
   if (box.children.length === 0) {
     const link = make("a", { href: "#" });
@@ -115,7 +115,7 @@ export function sentence(model, now, open) {
   say(about, found.about ?? "");
 }
 
-/** How many nodes of each state: colours of the cells, and filters. @param {Model} model @param {string | null} state @param {(state: string) => void} filter */
+/** The number of nodes in each state. This is also the legend of the colours, and the state filter. @param {Model} model @param {string | null} state @param {(state: string) => void} filter */
 export function chips(model, state, filter) {
   const box = get("chips");
   const found = [...DECIDED, "marked", "unmarked"].map((key) => [key, model.nodes.filter((node) => isIn(node, key)).length]);
@@ -135,13 +135,13 @@ export function chips(model, state, filter) {
   });
 }
 
-/** Why no rule has a value of any node: that of the first one that has a reason. @param {Rule[]} rules */
+/** Why no rule has a value of any node: the first reason among the rules. @param {Rule[]} rules */
 function unseen(rules) {
   const reasons = rules.filter((rule) => !rule.shadow).map(({ last_error, blind }) => last_error ?? blind);
   return said(reasons.find((reason) => reason !== null) ?? t("none_usable"));
 }
 
-/** What must not be overlooked, the worst first. @param {Model | null} model */
+/** Draw the banners, the worst first. @param {Model | null} model */
 export function banners(model) {
   /** @type {[string, string, boolean?][]} */
   const found = [];
@@ -167,7 +167,7 @@ export function banners(model) {
     else if (!data.leading) found.push(["info", data.leader ? t("b_following", data.leader) : t("b_following_nobody")]);
   }
   const box = get("banners");
-  // Elements that stay: what a screen reader has read is not read again.
+  // Elements are reused, so that a screen reader does not read the same text again.
   while (box.children.length > found.length) box.lastElementChild?.remove();
   found.forEach(([kind, text, isInStatus], at) => {
     const line = box.children[at] ?? box.appendChild(make("p", {}, make("span"), make("a", { href: "status", text: t("see_status") })));
@@ -192,13 +192,13 @@ export function rules(model, filter) {
   data.rules.forEach((rule, at) => ruleRows[at].show(rule));
 }
 
-/** Their names, and the classes of their cells. */
+/** Names of the columns, and the classes of their cells. */
 const RULE_COLUMNS = [["rule", ""], ["threshold", "num"], ["clear_at", "num w2"], ["health", ""], ["states", "num"], ["graph", "w2"]];
 
 /** @type {{element: Element, show: (rule: Rule) => void}[]} */
 let ruleRows = [];
 
-/** A line of numbers, and below it, where something is wrong, what, what was asked, and what came. @param {Rule} rule @param {string} graphs where Prometheus's own pages are @param {(rule: string) => void} filter */
+/** A line of numbers. If something is wrong, a second line has the problem, the query and the number of samples. @param {Rule} rule @param {string} graphs the URL of Prometheus's web interface @param {(rule: string) => void} filter */
 function ruleRow(rule, graphs, filter) {
   const name = make("button", { type: "button", class: "plain", "data-rule": rule.name, title: rule.expr ?? "", text: rule.name });
   name.addEventListener("click", () => filter(rule.name));

@@ -1,4 +1,4 @@
-// The page: asks for the last tick again and again, and draws what changed.
+// The page: polls the last tick, and draws what changed.
 
 import { lastTick, rulesError } from "./data.js";
 import { Detail } from "./detail.js";
@@ -15,12 +15,12 @@ import { Table } from "./table.js";
 /** @type {import("./model.js").Model | null} */
 let model = null;
 
-/** Of the tick when it came, in seconds, and when that was. */
+/** Age of the tick in seconds when it arrived, and the time of its arrival. */
 let age = 0;
 let cameAt = performance.now();
 let answeredAt = performance.now();
 let silent = false;
-/** Why there is no tick yet, where the rules are the reason. @type {string | null} */
+/** Why there is no tick yet, if the rules are the reason. @type {string | null} */
 let refused = null;
 
 const view = readView();
@@ -31,31 +31,31 @@ const detail = new Detail({ closed, beside: (name, step) => table.beside(name, s
 /** Seconds since the tick. */
 const ageNow = () => age + (performance.now() - cameAt) / 1000;
 
-/** The server's clock as the tick has it: the browser's may be set otherwise. */
+/** The time by the server's clock, because the browser's may differ. */
 const serverNow = () => (model?.data.taken_at ?? 0) + ageNow();
 
 /** @returns {import("./model.js").View} */
 function readView() {
-  const asked = new URLSearchParams(location.search);
-  const state = asked.get("state");
+  const params = new URLSearchParams(location.search);
+  const state = params.get("state");
   return {
-    text: asked.get("q") ?? "",
-    pool: asked.get("pool"),
-    rule: asked.get("rule"),
+    text: params.get("q") ?? "",
+    pool: params.get("pool"),
+    rule: params.get("rule"),
     state: state !== null && STATES.includes(state) ? state : null,
-    sort: asked.get("sort") ?? "danger",
-    up: asked.get("up") === "true",
+    sort: params.get("sort") ?? "danger",
+    up: params.get("up") === "true",
   };
 }
 
-/** Into the URL; what is empty is taken from it. @param {Record<string, string | null | false>} values @param {boolean} [isStep] one that the browser can go back */
+/** Write values into the URL; empty ones are removed. @param {Record<string, string | null | false>} values @param {boolean} [isStep] whether the browser can go back to the URL before */
 function write(values, isStep) {
-  const asked = new URLSearchParams(location.search);
+  const params = new URLSearchParams(location.search);
   for (const [key, value] of Object.entries(values)) {
-    if (value) asked.set(key, value);
-    else asked.delete(key);
+    if (value) params.set(key, value);
+    else params.delete(key);
   }
-  history[isStep ? "pushState" : "replaceState"](null, "", location.pathname + (asked.size ? `?${asked}` : ""));
+  history[isStep ? "pushState" : "replaceState"](null, "", location.pathname + (params.size ? `?${params}` : ""));
 }
 
 const openNode = () => new URLSearchParams(location.search).get("node") ?? "";
@@ -71,13 +71,13 @@ function open(name) {
   if (model) detail.open(name, model, serverNow()).catch(missed);
 }
 
-/** The node was closed: the focus goes to its row, wherever that is. @param {string} name */
+/** After a node was closed, its row gets the focus. @param {string} name */
 function closed(name) {
   writeNode("");
   table.focus(name);
 }
 
-/** A click on the same value again takes the filter away. @param {"pool" | "state" | "rule"} key @param {string} value */
+/** Set a filter; the same value again removes it. @param {"pool" | "state" | "rule"} key @param {string} value */
 function filter(key, value) {
   view[key] = view[key] === value ? null : value;
   changed();
@@ -90,7 +90,7 @@ function changed() {
   if (model) drawNodes(model, false);
 }
 
-/** What the filters narrow. @param {import("./model.js").Model} model @param {boolean} still whether nodes keep their places */
+/** Draw what the filters affect. @param {import("./model.js").Model} model @param {boolean} still whether nodes keep their places */
 function drawNodes(model, still) {
   chips(model, view.state, (state) => {
     filter("state", state);
@@ -125,18 +125,18 @@ function choices(id, all, options, chosen) {
 
 /** @param {unknown} error */
 function missed(error) {
-  // The next poll says so in a banner; an answer that was late is no fault of the page.
+  // The next poll shows a banner if it fails too. A late answer is not an error of the page.
   console.debug("no answer", error);
 }
 
-/** All that depends on the tick. @param {import("./model.js").Payload} data */
+/** Draw everything that depends on the tick. @param {import("./model.js").Payload} data */
 function draw(data) {
   performance.mark("draw");
   const found = (model = decode(data));
   inPlace(() => {
     drawFilters();
     drawNodes(found, holds());
-    tell();
+    drawTimes();
   });
   rules(model, (rule) => filter("rule", rule));
   get("changes").replaceChildren(data.changes.length ? changeList(data.changes, model, open) : make("p", { class: "dim", text: t("no_changes") }));
@@ -146,8 +146,8 @@ function draw(data) {
   document.documentElement.dataset.at = String(data.taken_at);
 }
 
-/** What changes by the clock alone. */
-function tell() {
+/** Draw what changes with time alone. */
+function drawTimes() {
   const now = { age: ageNow(), silent: silent ? (performance.now() - answeredAt) / 1000 : 0, at: serverNow(), refused };
   sentence(model, now, open);
   banners(model);
@@ -175,10 +175,10 @@ async function poll() {
     silent = true;
     missed(error);
   }
-  tell();
+  drawTimes();
 }
 
-/** Half an interval: what is shown is never much older than what is known. */
+/** Half an interval, so that the page is never much older than the last tick. */
 const pause = () => Math.max(1, Math.min(5, (model?.data.interval ?? 2) / 2)) * 1000;
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -204,7 +204,7 @@ function offerLanguages() {
   tongue.value = language;
   tongue.addEventListener("change", () => {
     rememberLanguage(tongue.value);
-    write({ lang: null }); // it would go before the choice
+    write({ lang: null }); // it would override the choice
     location.reload();
   });
 }
@@ -247,7 +247,7 @@ function listen() {
     if (!name) detail.close();
     else if (model) detail.open(name, model, serverNow()).catch(missed);
   });
-  setInterval(tell, 1000);
+  setInterval(drawTimes, 1000);
 }
 
 translate();

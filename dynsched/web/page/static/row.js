@@ -1,5 +1,5 @@
-// One row of the table. Its elements stay, and are of another node whenever the order changes: to write
-// a few texts takes a tenth of the time of moving or making elements.
+// One row of the table. If the order changes, the row shows another node: writing a few texts takes a tenth of
+// the time of moving or making elements.
 
 import { Attribute, Bar, CutLabel, Label, NameLink, make } from "./draw.js";
 import { said, span, t, valueOf } from "./i18n.js";
@@ -8,11 +8,11 @@ import { MARKED, beyond, colourOf, fullScale, isHot, sinceOf } from "./model.js"
 /** @typedef {import("./model.js").Node} Node */
 /** @typedef {import("./model.js").Model} Model */
 
-/** By the state of one rule on a node. @type {Record<string, string>} */
+/** Colours by the state of one rule on a node. @type {Record<string, string>} */
 const OF_RULE = { f: "hot", h: "held", p: "pending" };
 
 export class Row {
-  /** @param {Node} node @param {Model} model of which it has the rules, as long as it is there */
+  /** @param {Node} node @param {Model} model the row is made for its rules */
   constructor(node, model) {
     this.node = node;
     this.name = new NameLink();
@@ -67,7 +67,7 @@ export class Row {
       of.cell.replaceChildren("–");
       return;
     }
-    // Rows are made anew when a rule's threshold changes; its other values must be followed too.
+    // A changed threshold makes new rows, but other changes of a rule must be shown too.
     if (!of.bar || of.bar.rule.clear_threshold !== rule.clear_threshold || of.bar.full !== fullScale(rule)) {
       of.bar = new Bar(rule);
       of.cell.replaceChildren(of.bar.text, of.bar.picture);
@@ -76,7 +76,7 @@ export class Row {
   }
 }
 
-/** The value of a rule on a node; `age`: of one that is no longer current. @typedef {{value: number | null, quality: string, state: string, age: string}} Reading */
+/** The value of a rule on a node; `age`: of a value that is not current. @typedef {{value: number | null, quality: string, state: string, age: string}} Reading */
 
 /** @param {import("./model.js").Column} column @param {number} index of the node @param {number} now @returns {Reading} */
 export function readingOf({ value, quality, state, known }, index, now) {
@@ -91,7 +91,7 @@ export function showReading(bar, rule, { value, quality, state, age }) {
   else bar.show(value, value === null ? t(`q_${quality}`) : `${valueOf(rule, value)} (${age})`, colour, `${t(`q_${quality}`)}, ${t("ago", age)}`);
 }
 
-/** The mark, and why it is not what the rules say; with `short` in a few words. @param {Node} node */
+/** The mark, and why it is not as it should be; with `short` in a few words. @param {Node} node */
 export function describeMark(node, short = false) {
   const [kind, why] = node.note ?? ["", ""];
   const reason = kind && ((!short && said(why)) || t(`n_${kind}`));

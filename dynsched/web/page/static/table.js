@@ -1,4 +1,4 @@
-// The table of nodes: a row for each place, in which what differs is written.
+// The table of nodes. Rows are reused, and only differences are written.
 
 import { get, make, say } from "./draw.js";
 import { counted, number, t } from "./i18n.js";
@@ -10,7 +10,7 @@ import { asShown } from "./still.js";
 /** @typedef {import("./model.js").Model} Model */
 /** @typedef {import("./model.js").View} View */
 
-/** Rows that are shown at first, and that the button adds. */
+/** The number of rows at first. The button adds four times as many. */
 const PAGE = 50;
 
 export class Table {
@@ -24,7 +24,7 @@ export class Table {
     this.most = PAGE;
     this.head = get("nodes").querySelector("thead");
     this.body = /** @type {HTMLElement} */ (get("nodes").querySelector("tbody"));
-    /** In the order in which they stand there. @type {Row[]} */
+    /** In the order of the table. @type {Row[]} */
     this.rows = [];
     this.columns = "";
     /** @type {Node[]} */
@@ -35,17 +35,17 @@ export class Table {
     });
     get("sort-again").addEventListener("click", () => on.changed());
     this.body.addEventListener("keydown", (event) => this.move(event));
-    // One listener for all rows, which are of another node after each update.
+    // One listener for all rows, because a row can show another node after each update.
     this.body.addEventListener("click", (event) => this.click(event));
   }
 
-  /** @param {Model} model @param {Node[]} found those that fit the filters @param {number} now @param {boolean} still whether rows stay where they are */
+  /** @param {Model} model @param {Node[]} found those that match the filters @param {number} now @param {boolean} still whether rows stay where they are */
   update(model, found, now, still) {
     this.headings(model);
     get("nodes").classList.toggle("no-pools", !model.data.pools.some(Boolean));
     const sorted = leading(model, this.view, found, this.most);
     const shown = this.visible.map((node) => node.name);
-    // Also one that no longer fits the filters keeps its row: those below it would move.
+    // A node that no longer matches the filters keeps its row, so that rows below it do not move.
     this.visible = still && shown.length > 0 ? asShown(sorted, shown, new Map(model.nodes.map((node) => [node.name, node]))) : sorted;
     get("sort-again").hidden = this.visible.every((node, at) => node === sorted[at]);
     const all = model.nodes.length;
@@ -60,7 +60,7 @@ export class Table {
     }
     for (const row of this.rows.splice(this.visible.length)) row.element.remove();
     this.visible.forEach((node, at) => (this.rows[at] ?? this.add(node, model)).show(node, model, now));
-    // Those that are short are not cut.
+    // Columns are as wide as their longest text, within limits.
     for (const [key, least, most] of /** @type {["short" | "pool", number, number][]} */ ([["short", 8, 45], ["pool", 4, 35]])) {
       const longest = Math.max(least, ...this.visible.map((node) => node[key].length));
       get("nodes").style.setProperty(`--${key}`, `${Math.min(longest, most)}ch`);
@@ -117,7 +117,7 @@ export class Table {
     return row;
   }
 
-  /** Anywhere in a row opens its node. @param {MouseEvent} event */
+  /** A click anywhere in a row opens its node. @param {MouseEvent} event */
   click(event) {
     const line = /** @type {HTMLElement} */ (event.target).closest("tr");
     const node = this.rows.find((row) => row.element === line)?.node;
@@ -127,7 +127,7 @@ export class Table {
     this.on.open(node.name);
   }
 
-  /** The node after this one as they stand, or before it. @param {string} name @param {number} step */
+  /** The node after (`step` 1) or before (-1) this one in the table. @param {string} name @param {number} step */
   beside(name, step) {
     const at = this.visible.findIndex((node) => node.name === name);
     return at < 0 ? undefined : this.visible[at + step]?.name;
