@@ -22,7 +22,7 @@ export const texts = {
   all_rules: ["all rules", "所有规则"],
   all_states: ["all states", "所有状态"],
   keys_hint: ["Keys: / searches, arrow keys move between nodes, Enter opens a node, n and p open the next and the previous one, Esc closes it.", "按键：/ 查找，方向键在节点间移动，Enter 打开，n 和 p 打开下一个和上一个，Esc 关闭。"],
-  more_answers: ["The same data as JSON", "同样内容的 JSON"],
+  more_answers: ["For programs", "供程序使用"],
   language: ["Language", "语言"],
   // Between parts of a sentence.
   semicolon: ["; ", "；"],
@@ -67,7 +67,7 @@ export const texts = {
   none_usable: ["no rule has a usable value", "没有规则有可用的值"],
   b_error: ["The last tick failed: {0}", "最近一轮失败：{0}"],
   b_rules_error: ["The rules file is refused; the earlier rules stay in force: {0}", "规则文件被拒绝，此前生效的规则仍然有效：{0}"],
-  b_order: ["The order for new pods cannot be written, and will expire: {0}", "新 Pod 的节点顺序无法写入，将自行失效：{0}"],
+  b_order: ["New pods get no order: {0}", "新 Pod 得不到节点顺序：{0}"],
   b_capped: ["More than guard.max_marked ({0}) of the nodes are hot: the others stay unmarked.", "过热节点超过 guard.max_marked（{0}）：其余的未被标记。"],
   b_capped_pools: ["More than guard.max_marked ({0}) of the nodes are hot in {1}: the others there stay unmarked.", "在 {1} 中，过热节点超过 guard.max_marked（{0}）：其余的未被标记。"],
   b_following: ["This replica follows and writes nothing; {0} leads.", "此实例为备用实例，不写入；主实例为 {0}。"],
@@ -110,7 +110,7 @@ export const texts = {
   // Values.
   q_m: ["missing", "缺失"],
   q_s: ["too old", "过旧"],
-  q_i: ["not a number", "不是数值"],
+  q_i: ["not a possible value", "不可能的数值"],
   q_f: ["query failed", "查询失败"],
   value: ["Value", "值"],
   cores: ["{0} cores", "{0} 核"],
