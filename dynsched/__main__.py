@@ -1,4 +1,4 @@
-"""The processes' entries: ``dynsched``, ``python -m dynsched``, and the plugin of kubectl."""
+"""Entry points: ``dynsched``, ``python -m dynsched``, and the kubectl plugin."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from types import FrameType
 from typing import Final
 
 _KILLED_BY: Final = 128
-"""What a shell adds to a signal's number for the exit code of a process that it ended."""
+"""A shell reports a process that was ended by signal N with exit code 128 + N."""
 
 
 def main() -> None:
     """Run the command line.
 
-    SIGTERM has a handler before anything else is imported, which takes up to a second: the kernel
-    does not deliver a signal without handler to the first process of a container, which would then
-    run on until it is killed.
+    The SIGTERM handler is set before the imports, which take up to a second. In a container this
+    process is PID 1, to which the kernel delivers no signal without a handler: it would run on
+    until it is killed.
     """
     signal.signal(signal.SIGTERM, _end)
     from dynsched.cli.commands import main as run_command_line

@@ -1,4 +1,4 @@
-"""The commands that ask a running dynsched: `nodes`, `why` and `order`."""
+"""The commands that query a running dynsched: `nodes`, `why` and `order`."""
 
 from __future__ import annotations
 
@@ -96,8 +96,9 @@ def order(*, pod: str | None, output: str, **given: Any) -> None:
 
 
 def _ask(path: str, output: str, render: Render, given: Mapping[str, Any]) -> None:
-    """Print the JSON at ``path``, after where it is from, so that nobody takes it for that of
-    another cluster. ExpectedError.
+    """Query ``path``, and print the source and the answer. The source shows which cluster it is.
+
+    Raises ExpectedError.
     """
     from dynsched.tools.client import ask_json
 
@@ -107,9 +108,9 @@ def _ask(path: str, output: str, render: Render, given: Mapping[str, Any]) -> No
 
 
 def _where(given: Mapping[str, Any]) -> Where:
-    """Which dynsched is asked. What was typed counts more than the environment: a cluster that is
-    named on the command line is asked although DYNSCHED_SERVER is set. UsageError where both are
-    typed.
+    """The instance to query. The command line overrides the environment: a cluster that is named
+    there is queried even if DYNSCHED_SERVER is set. Raises UsageError if both are on the command
+    line.
     """
     from dynsched.tools.client import Where
 
@@ -119,7 +120,7 @@ def _where(given: Mapping[str, Any]) -> Where:
     if "server" in typed and of_cluster:
         raise click.UsageError(
             f"--server and {of_cluster[0]} contradict each other: --server is the URL of dynsched "
-            "itself, the other one says in which cluster to look for it"
+            "itself, the other one selects the cluster in which to look for it"
         )
     server, token_file = given["server"], given["server_token_file"]
     at = {name: given[name] for name in ("kubeconfig", "context", "namespace")}

@@ -30,7 +30,7 @@ from dynsched.cli.ask import print_answer
     "--until",
     metavar="MOMENT",
     callback=flags.moment,
-    help="Where the replay ends: 2026-11-20T12:00:00Z, Unix seconds, or how long ago (2h). "
+    help="End of the replay: 2026-11-20T12:00:00Z, Unix seconds, or a duration before now (2h). "
     "Default: now.",
 )
 @click.option(
@@ -39,7 +39,7 @@ from dynsched.cli.ask import print_answer
     show_default=True,
     metavar="DURATION",
     callback=flags.seconds(at_least=1),
-    help="Time between two evaluations. It grows where that would be over 20 million samples.",
+    help="Time between two evaluations. It grows if over 20 million samples would be needed.",
 )
 @click.option(
     "--compare",
@@ -58,7 +58,8 @@ def backtest(
 ) -> None:
     """Replay the rules over Prometheus's history: what would have been marked, and how often.
 
-    It decides as `dynsched run` does, but by measured load only, and writes nothing to the cluster.
+    It decides as `dynsched run` does, but uses only measured load. It writes nothing to the
+    cluster.
 
     \b
     Example:
@@ -71,7 +72,7 @@ def backtest(
 
     context = click.get_current_context()
     if context.get_parameter_source("prom_timeout") is ParameterSource.DEFAULT:
-        given["prom_timeout"] = 120.0  # as long as Prometheus allows itself: it looks far back
+        given["prom_timeout"] = 120.0  # Prometheus's own limit, because the queries look far back
     prometheus = {name: given.pop(name) for name in [*given] if name.startswith("prom")}
     rule_sets = [load_rules(rules)]
     if compare is not None:

@@ -39,7 +39,7 @@ def _url(_context: click.Context, _option: click.Parameter, text: str) -> str:
     show_default=True,
     metavar="DURATION",
     callback=flags.seconds(at_least=1),
-    help="Time from one push to the next.",
+    help="Time between two pushes.",
 )
 @click.option(
     "--node-name",

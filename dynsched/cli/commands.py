@@ -1,8 +1,7 @@
-"""The command line: reads flags and environment, calls `controller.main`, prints. No logic of its
-own.
+"""The command line: reads flags and environment, calls other packages, and prints.
 
-Each command imports its modules when it runs. To import all of them takes most of a second, and
-`--help` and `check` need few of them.
+Each command imports its modules when it runs: importing all of them takes most of a second, and
+`--help` and `check` need only a few.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _IN_MODULES: Final = {
     **{name: (name, name) for name in ("backtest", "collect", "demo", "doctor", "top")},
     **{name: ("ask", name) for name in ("nodes", "order", "why")},
 }
-"""Commands that have a module of their own, and its and their name there."""
+"""Commands in separate modules: the module, and the name of the command in it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,14 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def with_command(words: Sequence[str]) -> list[str]:
-    """A command line of dynamicScheduler, which had no commands and other flags, as one of ours."""
+    """Translate a command line of dynamicScheduler, which had no commands and other flags."""
     words = [flags.long_spelling(word) for word in words]
-    has_none = words and words[0].startswith("-")
-    return ["run", *words] if has_none and words[0] not in ("--help", "-h", "--version") else words
+    no_command = words and words[0].startswith("-")
+    is_run = no_command and words[0] not in ("--help", "-h", "--version")
+    return ["run", *words] if is_run else words
 
 
 class Commands(click.Group):
-    """Prints an ExpectedError as one line, with exit code 1; any other one keeps its traceback."""
+    """Prints an ExpectedError as one line, with exit code 1. Other exceptions keep a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -107,7 +107,7 @@ def cli() -> None:
     "--pod-uid",
     callback=lambda _context, _option, uid: uid or None,
     metavar="UID",
-    help="The uid of the pod that this runs in, from the downward API. After a crash, the new "
+    help="Uid of the pod that dynsched runs in, from the downward API. After a crash, the new "
     "container then takes over the pod's Lease at once. Only one dynsched may run in the pod.",
 )
 @flags.option(
@@ -144,11 +144,11 @@ def run(**given: Any) -> None:
 @flags.every
 @flags.quiet_logging
 def plan(*, output: str, every: bool, **given: Any) -> None:
-    """One evaluation that writes nothing: print which nodes would be marked and released, and why.
+    """Evaluate the rules once, write nothing, and print which nodes would be marked or released.
 
-    It also prints the nodes' values, worst first, and what is unknown. The recent history of every
-    rule is replayed first, so that a `for` that has passed counts. The exit code is 1 if the query
-    of a rule fails: the plan is then incomplete.
+    It also prints the reasons, the nodes' values, worst first, and what is unknown. The recent
+    history of every rule is replayed first, so that a `for` that has passed counts. The exit code
+    is 1 if the query of a rule fails: the plan is then incomplete.
 
     \b
     Example:
@@ -213,10 +213,10 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
         if report.rule_set is None or report.errors:
             continue
         names = [rule.name for rule in report.rule_set.rules]
-        said = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
+        text = f"{counted(len(names), 'rule')}: {', '.join(names)}; {report.rule_set.mark}"
         if (order := report.rule_set.order) is not None:
-            said += f"; order by {listed([name for name, weight in order.score.items() if weight])}"
-        click.echo(f"{report.name}: {said}")
+            text += f"; order by {listed([name for name, weight in order.score.items() if weight])}"
+        click.echo(f"{report.name}: {text}")
 
 
 @cli.command()
@@ -225,10 +225,10 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
     "--rules",
     "-r",
     type=flags.FILE,
-    help="Not needed, because annotations record marks. With it, the mark of this file is removed "
-    "also from nodes without the annotation. Default: rules.yaml if there is one.",
+    help="Not needed, because annotations record marks. With it, the mark of this file is also "
+    "removed from nodes without the annotation. Default: rules.yaml if there is one.",
 )
-@flags.option("--dry-run", is_flag=True, help="Print what would be removed, remove nothing.")
+@flags.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @flags.option(
     "--if-lease-older-than",
     metavar="DURATION",
@@ -245,7 +245,7 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
 )
 @flags.logging
 def prune(*, if_lease_older_than: str | None, **given: Any) -> None:
-    """Remove everything that dynsched ever put on the nodes, and the order, and nothing else.
+    """Remove the order, and everything that dynsched ever put on nodes, and nothing else.
 
     Running instances would set the marks again. While one holds the Lease `dynsched` in any
     namespace (with --lease-namespace: in that one), nothing is removed and the exit code is 1.

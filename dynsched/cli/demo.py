@@ -14,7 +14,7 @@ import click
     type=click.IntRange(3, 5_000),
     default=12,
     show_default=True,
-    help="How many nodes each cluster has.",
+    help="Number of nodes in each cluster.",
 )
 @click.option(
     "--seconds",
@@ -26,10 +26,10 @@ import click
     type=int,
     default=0,
     show_default=True,
-    help="Another seed gives other pods.",
+    help="Seed of the simulated pods.",
 )
 def demo(*, nodes: int, seconds: float | None, seed: int) -> None:
-    """Run dynsched on this machine: two simulated clusters with the same pods, one with its order.
+    """Simulate two clusters with the same pods on this machine, one of them with dynsched's order.
 
     Prometheus is simulated too. A page shows both clusters side by side.
 

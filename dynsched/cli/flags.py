@@ -1,4 +1,4 @@
-"""The flags that commands share, and what the environment calls them."""
+"""Flags that commands share, and their environment variables."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _DYNAMIC_SCHEDULER_FLAG: Final = re.compile(
 
 
 def long_spelling(word: str) -> str:
-    """One word of a command line, in today's spelling."""
+    """One word of a command line; a flag of dynamicScheduler becomes the current one."""
     match = _DYNAMIC_SCHEDULER_FLAG.fullmatch(word)
     return _DYNAMIC_SCHEDULER_FLAGS[match[1]] + (match[2] or "") if match else word
 
 
 FILE: Final = click.Path(path_type=Path, readable=False)
-"""A path that click does not check: the code that opens the file reports what is wrong with it,
-also when it may not be read."""
+"""A path that click does not check: the code that opens the file reports all errors, including a
+missing permission."""
 
 
 def option(name: str, *more: str, **details: Any) -> Callable[[F], F]:
-    """A flag that is also read from ``DYNSCHED_<NAME>``, as its help says, with its default."""
+    """A flag that is also read from ``DYNSCHED_<NAME>``. Its help shows this, and the default."""
     first = name.partition("/")[0].removeprefix("--")
     variable = f"DYNSCHED_{first.replace('-', '_').upper()}"
     details.setdefault("show_default", "default" in details)
@@ -68,14 +68,14 @@ class _Header(click.ParamType[tuple[str, str]]):
     """``NAME: VALUE``."""
 
     name = "header"
-    envvar_list_splitter = "\n"  # a value may have spaces in it
+    envvar_list_splitter = "\n"  # values may contain spaces
 
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
         name, colon, text = value.partition(":")
         if not colon or not name.strip():
-            # The value is not repeated: what stands there may be a secret.
+            # The message does not show the value, which may be a secret.
             self.fail("write it as 'NAME: VALUE'", param, ctx)
         return name.strip(), text.strip()
 
@@ -83,19 +83,19 @@ class _Header(click.ParamType[tuple[str, str]]):
 def seconds(
     *, at_least: float
 ) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
-    """A callback: seconds, given as a number or as a duration; None where nothing is given."""
+    """A callback that parses a number of seconds or a duration; None if the flag is not given."""
 
-    def parsed(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
+    def parse(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
         try:
             return None if text is None else parse_seconds(text, at_least=at_least)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
-    return parsed
+    return parse
 
 
 def moment(_context: click.Context, _option: click.Parameter, text: str | None) -> float | None:
-    """RFC 3339, Unix seconds, or how long ago."""
+    """A callback that parses RFC 3339, Unix seconds, or a duration before now."""
     if text is None:
         return None
     for read in (parse_time, lambda ago: time.time() - parse_duration(ago), float):
@@ -103,7 +103,7 @@ def moment(_context: click.Context, _option: click.Parameter, text: str | None) 
             if (moment := read(text)) is not None and moment >= 0 and format_time(moment):
                 return moment
     raise click.BadParameter(
-        "write a moment like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
+        "write a time like 2026-11-20T12:00:00Z, Unix seconds, or how long ago: 2h"
     )
 
 
@@ -120,7 +120,7 @@ rules = option(
     "-r",
     type=FILE,
     default=DEFAULT_RULES,
-    help="Rules file; dynamicScheduler's rule.yaml is read as well.",
+    help="Rules file. dynamicScheduler's rule.yaml works too.",
 )
 
 
@@ -138,8 +138,8 @@ rules_or_shipped = option(
     "-r",
     type=FILE,
     callback=_or_shipped,
-    help="Rules file; dynamicScheduler's rule.yaml is read as well. Default: rules.yaml if there "
-    "is one, else the shipped rules.",
+    help="Rules file. dynamicScheduler's rule.yaml works too. Default: rules.yaml if there is one, "
+    "else the shipped rules.",
 )
 _prometheus_access = options(
     option(
@@ -172,7 +172,8 @@ _prometheus_access = options(
 
 
 def _prometheus(default: str) -> Callable[[F], F]:
-    help_text = f"Prometheus, Thanos, VictoriaMetrics or Mimir; a path prefix is kept. {default}"
+    url = "URL of Prometheus, Thanos, VictoriaMetrics or Mimir, with its path prefix."
+    help_text = f"{url} {default}"
     return options(option("--prom", metavar="URL", help=help_text), _prometheus_access)
 
 
@@ -194,54 +195,54 @@ tls = options(
     file_option("--tls-key", "Its private key (PEM, not encrypted). Changed files are read again."),
     file_option(
         "--tls-client-ca",
-        "Require a client certificate signed by this CA (PEM); the probes need none.",
+        "Require a client certificate signed by this CA (PEM), except from probes.",
     ),
 )
 web_auth = options(
     option(
         "--web-auth/--no-web-auth",
         default=False,
-        help="Readers need a bearer token whose user may `get` the path. See "
+        help="Require readers to send a bearer token whose user may `get` the path. See "
         "docs/operate.md#who-may-read.",
     ),
     option(
         "--web-auth-audience",
         multiple=True,
         metavar="NAME",
-        help="The audience of such a token. Can be repeated. Default: the API server's own.",
+        help="Accepted audience of these tokens. Can be repeated. Default: the API server's own.",
     ),
 )
 extender = options(
     option(
         "--extender-addr",
         metavar="[HOST]:PORT",
-        help="Another address for the scheduler extender only. Default: --webaddr.",
+        help="Separate address for the scheduler extender only. Default: --webaddr.",
     ),
     file_option("--extender-client-ca", "Like --tls-client-ca, but only for --extender-addr."),
     option(
         "--bind/--no-bind",
         default=False,
-        help="Answer /bind of the scheduler extender. It needs the right to create pods/binding, "
+        help="Serve /bind of the scheduler extender. It needs permission to create pods/binding, "
         "and --tls-client-ca or a loopback address.",
     ),
 )
 webhook = options(
     file_option(
         "--webhook-cert-dir",
-        "Before Kubernetes 1.36: give new pods the order by an admission webhook. The directory "
-        "has tls.crt and tls.key. See docs/order.md.",
+        "Before Kubernetes 1.36: give new pods the order through an admission webhook. The "
+        "directory has its tls.crt and tls.key. See docs/order.md.",
     ),
     option(
         "--webhook-addr",
         default=":9443",
         metavar="[HOST]:PORT",
-        help="Address of that webhook.",
+        help="Address of the admission webhook.",
     ),
 )
 lease_namespace = option(
     "--lease-namespace",
     metavar="NAMESPACE",
-    help="Where the Lease `dynsched` is. Default: the pod's namespace, else the kubeconfig's.",
+    help="Namespace of the Lease `dynsched`. Default: the pod's, else the kubeconfig's.",
 )
 
 
@@ -254,7 +255,7 @@ log_format = option(
 
 
 def _logging(level: str) -> Callable[[F], F]:
-    """The command runs once its log is as the flags have it."""
+    """Add the flags of the log, and configure it before the command runs."""
     log_level = option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -278,7 +279,7 @@ def _logging(level: str) -> Callable[[F], F]:
 
 logging = _logging("info")
 quiet_logging = _logging("error")
-"""For a command whose output contains all that its log would contain."""
+"""For commands whose output already contains what they would log."""
 output = click.option(
     "-o",
     "--output",
@@ -299,7 +300,9 @@ namespace = option(
 
 
 def _token_file(context: click.Context, _: click.Parameter, value: Any) -> Any:
-    """None if the file comes from the environment and --server from the command line."""
+    """The token file; None if it comes from the environment and --server from the command line,
+    because the token may be for another server.
+    """
     server, file = map(context.get_parameter_source, ("server", "server_token_file"))
     return None if server is ParameterSource.COMMANDLINE is not file else value
 
@@ -308,8 +311,8 @@ server = options(
     option(
         "--server",
         metavar="URL",
-        help="The running dynsched. Default: its Service in the cluster of the current context, "
-        "through the API server.",
+        help="URL of the running dynsched. Default: its Service in the cluster of the current "
+        "context, through the API server.",
     ),
     file_option(
         "--server-token-file",
@@ -318,4 +321,4 @@ server = options(
     ),
 )
 running = options(server, kubeconfig, namespace)
-"""Which running dynsched is asked: see `dynsched.tools.client`."""
+"""Select the running instance that is queried; see `dynsched.tools.client`."""

@@ -1,4 +1,4 @@
-"""What `dynsched top` prints: the report as JSON has it, and its table for people."""
+"""The output of `dynsched top`: the JSON report, and a table of it for people."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Part = Mapping[str, Any]
 """A part of the report."""
 _RULES: Final = {"cpu": CPU, "memory": MEMORY}
 """By resource, the rule that measures it."""
-_SAID: Final = {"cpu": "CPU", "memory": "memory"}
+_NAMES: Final = {"cpu": "CPU", "memory": "memory"}
 _TITLES: Final = (
     *("NODE", "HOT", "CPU USED", "REQUESTS", "LIMITS", "MEMORY USED", "REQUESTS", "LIMITS"),
     *("PODS", "NEW PODS"),
 )
 _COOLEST: Final = 3
-"""How many of the preferred nodes are named."""
+"""Number of preferred nodes that are named."""
 
 
 def report(overview: Overview) -> dict[str, Any]:
-    """The nodes, worst first, and their totals. None is what is not known."""
+    """The JSON report: the nodes, worst first, and their totals. Unknown values are None."""
     places = overview.places()
     table = overview.tick.evaluation.table
     nodes = [_node(overview, node, places.get(name)) for name, node in table.nodes.items()]
@@ -73,7 +73,7 @@ def _node(overview: Overview, node: Node, place: NodeInOrder | str | None) -> di
 
 
 def _total(parts: Sequence[Part]) -> dict[str, float | None]:
-    """Sums of what is known; ``used_percent`` is the mean of nodes that are measured, by size."""
+    """Sums of known values. ``used_percent`` is the mean of measured nodes, weighted by size."""
     found: dict[str, float | None] = {}
     for key in parts[0] if parts else ():
         known = [part for part in parts if part[key] is not None and part["allocatable"]]
@@ -86,7 +86,7 @@ def _total(parts: Sequence[Part]) -> dict[str, float | None]:
 
 
 def _worst(node: Part) -> float:
-    """The most that is used of a resource, in percent; where that is not known, requested."""
+    """The highest use of a resource, in percent; if no use is known, the highest request."""
     used = [node[resource]["used_percent"] for resource in _RULES]
     known: list[float] = [value for value in used if value is not None]
     return max(known or [_percent(node[resource], "requests") or 0.0 for resource in _RULES])
@@ -111,12 +111,12 @@ def _next_step(overview: Overview, hot: int | None) -> str:
 
 
 def render(found: Part, console: Console, *, every: bool = False) -> None:
-    """The worst MAX_ROWS nodes, or ``every`` one, and their totals; then what is not known."""
+    """Print the worst MAX_ROWS nodes (``every``: all) and their totals, notes, and a next step."""
     nodes, totals = found["nodes"], found["totals"]
     head = [f"{counted(totals['nodes'], 'node')}: what they use is not known"]
     if found["source"]:
         above = " or ".join(
-            f"{most:g} % {_SAID[name]}" for name, most in found["hot_above"].items()
+            f"{most:g} % {_NAMES[name]}" for name, most in found["hot_above"].items()
         )
         count = f"{counted(totals['nodes'], 'node')}, {totals['hot']} hot"
         head = [f"{count} (above {above})", found["source"]]
@@ -134,9 +134,7 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
 
 
 def _preferred(ranked: Sequence[Part]) -> str:
-    """The names of the first of the ``ranked`` nodes: those that are equally good, then the next
-    ones by rank.
-    """
+    """Names of the most preferred nodes: those that are equally good, then the next by rank."""
     equal = [node["name"] for node in ranked if node["new_pods"]["equal"]]
     others = [node["name"] for node in ranked if not node["new_pods"]["equal"]]
     first = [f"{some(equal, _COOLEST)} (=: equally good)"] if len(equal) > 1 else equal

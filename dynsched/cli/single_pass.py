@@ -1,6 +1,6 @@
-"""The commands of a single pass: what they do, what they print, and when they fail.
+"""The commands `plan` and `prune`: what they print, and when they fail.
 
-`plan` prints what its JSON (`pass_report`) has. What is not shown is counted.
+`plan` prints its JSON (`pass_report`) as a table. Nodes that are not shown are counted.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dynsched.web.status import rules_answer
 
 
 def plan(settings: Settings, output: str, *, every: bool) -> None:
-    """`plan`; ``every``: all nodes. ClickException when not everything could be done."""
+    """Run `plan`. ``every``: show all nodes. Raises ClickException if any part failed."""
     tick = single_pass.run_once(settings, partial(click.echo, err=True))
     report, errors = pass_report(tick), why_incomplete(tick)
     if output == "json":
         click.echo(msgspec.json.format(report, indent=2))
-    elif any(rule.ok for rule in tick.rules):  # else no value is known, and none is shown
+    elif any(rule.ok for rule in tick.rules):  # otherwise there is no value to show
         render_report(json.loads(report), Console(), every=every)
     _end(errors, None if output == "json" else tick.planned)
     if output != "json":
@@ -43,12 +43,14 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
 
 def prune(**options: Any) -> None:
     written = asyncio.run(single_pass.prune(single_pass.PruneOptions(**options)))
-    if written is not None:  # else nothing was looked at; the log says why
+    if written is not None:  # otherwise nothing was done, and the log has the reason
         _end([str(failure) for failure in written.failures], written.applied)
 
 
 def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
-    """Print the patches. That nothing is to change can only be said when nothing failed."""
+    """Print the patches, then raise ClickException if there are errors. "Nothing to change." is
+    printed only without errors.
+    """
     if patches is not None and (patches or not errors):
         render_patches(patches, Console())
     if errors:
@@ -56,8 +58,8 @@ def _end(errors: Sequence[str], patches: Sequence[NodePatch] | None) -> None:
 
 
 def why_incomplete(tick: Tick) -> tuple[str, ...]:
-    """One line for each thing that a single pass could not do. Unlike a tick, which the next one
-    follows, a pass fails when one rule of several could not be queried.
+    """One line for each failure. A single pass fails if any rule could not be queried; a tick does
+    not, because the next one follows.
     """
     failed = {each.rule.name: each.error for each in tick.rules if each.error is not None}
     lines = [
@@ -70,8 +72,8 @@ def why_incomplete(tick: Tick) -> tuple[str, ...]:
 
 
 def pass_report(tick: Tick) -> bytes:
-    """The answer of `/nodes`, and what would be written, the rules as in `/rules`, and samples that
-    match no node.
+    """The JSON of `plan`: the answer of `/nodes`, and what would be written, the rules as in
+    `/rules`, and the samples that match no node.
     """
     errors = why_incomplete(tick)
     holders = {name: each.holder for name, each in tick.evaluation.matched.items() if each.holder}
@@ -82,7 +84,7 @@ def pass_report(tick: Tick) -> bytes:
             "warnings": [
                 *map(str, lint(tick.rule_set)),
                 *(
-                    f"rule {name}: the label {label} of its samples holds the node: set "
+                    f"rule {name}: the label {label} of its samples names the node: set "
                     f"node_label: {label}"
                     for name, label in holders.items()
                 ),
@@ -99,8 +101,8 @@ def pass_report(tick: Tick) -> bytes:
 
 
 def render_report(report: Part, console: Console, *, every: bool = False) -> None:
-    """The worst ``MAX_ROWS`` nodes, or ``every`` one; then what is not as it should be."""
-    # A rule that does not answer is an error, and reported as one.
+    """Print the worst ``MAX_ROWS`` nodes (``every``: all), then everything that is wrong."""
+    # Failed rules are not repeated here: they are printed as errors.
     nodes = {**report, "failed_rules": {}}
     render_nodes(nodes, console, None if every else MAX_ROWS)
     show(console, *_sentences(report))

@@ -1,4 +1,6 @@
-"""Tables for people: the answers of `/nodes`, `/nodes/NAME` and `/order`, patches."""
+"""Tables for people: the answers of `/nodes`, `/nodes/NAME` and `/order`, the order of a pod, and
+patches.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from dynsched.util.tables import STYLES, ago, make_table, named, plain, sample_a
 
 _DONE: Final = {"mark": "marked", "release": "released", "repair": "brought up to date"}
 _LEAST: Final = 0.05
-"""The least load by pods that is shown, which is rounded to 0.1."""
+"""A smaller load of pods is not shown, because it rounds to 0.0."""
 
 Part = Mapping[str, Any]
-"""A part of an answer: a node, or one rule on it, as JSON."""
+"""A JSON object in an answer: for example a node, or a rule of a node."""
 
 
 def render_nodes(payload: Part, console: Console, most: int | None = None) -> None:
-    """The answer of `/nodes`: how many are marked; then the nodes, worst first, ``most`` of them or
-    all.
+    """Print the answer of `/nodes`: how many nodes are marked, then the worst ``most`` nodes (None:
+    all).
     """
     nodes = sorted(payload["nodes"], key=_rank)
     shown = nodes[:most]
@@ -47,7 +49,7 @@ def render_nodes(payload: Part, console: Console, most: int | None = None) -> No
 
 
 def _rank(node: Part) -> tuple[bool, bool, float, str]:
-    """Marked nodes first, then hot ones; then those whose values are closest to a threshold."""
+    """Sort key: marked nodes first, then hot ones, then by the highest `_excess`."""
     known = [rule for rule in node["rules"] if rule["value"] is not None and not rule["shadow"]]
     return (
         not node["marked"],
@@ -58,7 +60,7 @@ def _rank(node: Part) -> tuple[bool, bool, float, str]:
 
 
 def _excess(rule: Part) -> float:
-    """How far the value is over the threshold, as a share of it; below 0 when it is not."""
+    """How far the value is past the threshold, as a share of it; negative before it."""
     over: float = (rule["value"] - rule["threshold"]) / (abs(rule["threshold"]) or 1)
     return over if rule["op"] in (">", ">=") else -over
 
@@ -106,7 +108,7 @@ def _limit(rule: Part) -> str:
 
 
 def _value(rule: Part) -> str:
-    """The measured value, and the expected one where the rule compares that."""
+    """The measured value, and the expected one if the rule compares it."""
     measured, expected = format_value(rule["value"]), rule["expected_value"]
     if expected is None or format_value(expected) == measured:
         return measured
@@ -114,7 +116,7 @@ def _value(rule: Part) -> str:
 
 
 def _notes(node: Part, mark: str) -> Iterator[str]:
-    """Why a node is marked or not, beyond its rules; ``mark``: the one that it should carry."""
+    """Why a node is marked or not, apart from its rules. ``mark``: the configured mark."""
     if node["conflict"]:
         yield f"conflict: {node['conflict']}"
     if node["withheld"]:
@@ -136,7 +138,7 @@ def _is_unknown(node: Part) -> bool:
 
 
 def render_why(node: Part, console: Console) -> None:
-    """The answer of `/nodes/NAME`: what holds of the node, each rule, and what would clear it."""
+    """Print the answer of `/nodes/NAME`: the node's state, its rules, and what would clear them."""
     heat = "not known to be hot" if _is_unknown(node) else "not hot"
     if node["pressured"]:
         heat = f"hot since {node['since']}"
@@ -165,7 +167,7 @@ def _cells(rule: Part, now: str) -> Iterator[str | Text]:
 
 
 def _expected(node: Part) -> Iterator[str]:
-    """For each rule to which pods add something, or from which they take something."""
+    """One sentence for each rule whose expected load is adjusted for pods."""
     for rule in node["rules"]:
         load = rule["expected"]
         if load is not None and max(load["bound"], load["ended"]) >= _LEAST:
@@ -177,7 +179,7 @@ def _expected(node: Part) -> Iterator[str]:
 
 
 def render_order(answer: Part, console: Console) -> None:
-    """The answer of `/order`: whether it is in force, how many nodes it has, and those by rank."""
+    """Print the answer of `/order`: whether it is in force, the counts, and the nodes by rank."""
     if answer["until"]:
         head = f"The order was written at {answer['written_at']}, in force until {answer['until']}."
     elif not answer["leading"]:
@@ -204,7 +206,7 @@ def render_order(answer: Part, console: Console) -> None:
 
 
 def render_pod_order(found: Part, console: Console) -> None:
-    """The order that a pod got, and where the pod went."""
+    """Print the order that a pod got, and the node that the pod went to."""
     name, node = f"{found['namespace']}/{found['pod']}", found["node"]
     if found["why_not"]:
         show(console, f"{name} did not get the order: {found['why_not']}")
@@ -225,7 +227,7 @@ def render_pod_order(found: Part, console: Console) -> None:
 
 
 def render_patches(patches: Iterable[NodePatch], console: Console) -> None:
-    """Patches that are due or done: what changes on which node, and why."""
+    """Print patches that are due or were applied: what changes on which node, and why."""
     rows: Sequence[tuple[str | Text, ...]] = [
         (
             plain(each.action, STYLES[each.action]),

@@ -11,7 +11,8 @@ import click
 from dynsched.cli import flags
 
 _STEP: Final = 30.0
-"""Seconds between two moments of the past that is replayed for `for`: a third of the queries."""
+"""Seconds between two steps of the history that is replayed for `for`. The default interval of 10 s
+would need three times the samples."""
 
 
 @click.command()

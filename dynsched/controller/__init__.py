@@ -1,1 +1,1 @@
-"""What `dynsched run` is: the loop and what stands around it, put together in `main`."""
+"""`dynsched run`: the evaluation loop and its parts, wired together in `main`."""

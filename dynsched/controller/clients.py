@@ -1,4 +1,4 @@
-"""The clients of the API server and of Prometheus, made from the settings and closed together."""
+"""Clients of the API server and Prometheus, made from the settings and closed together."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from dynsched.sources.prometheus import PrometheusSource
 from dynsched.sources.prometheus.decode import answer_limit
 
 RELEASE_SECONDS: Final = 1.0
-"""Seconds that the release of the Lease may take; after that, the Lease is left to expire."""
+"""Seconds in which the Lease must be released; after that, it is left to expire."""
 
 
 C = TypeVar("C", bound=KubeApi)
 
 
 class Clients(contextlib.AsyncExitStack):
-    """What is closed at the end, the last one first. Each part that calls the API server has
-    connections of its own, so that none waits for another: a renewal of the Lease not behind a
-    thousand patches, patches not behind a metrics-server that hangs. They share their credentials.
+    """Opens clients, and closes them in reverse order.
+
+    Each part that calls the API server has separate connections: the renewal of the Lease must not
+    wait behind a thousand patches, nor patches behind a metrics-server that hangs. All share the
+    same credentials.
     """
 
     def __init__(self, credentials: CredentialProvider) -> None:
@@ -55,7 +57,7 @@ class Clients(contextlib.AsyncExitStack):
     def events(
         self, client: KubeClient, leadership: Elector | NoElection, pod_uid: str | None
     ) -> NodeEvents:
-        """Those about dynsched itself are on its pod; elsewhere on the Lease, if there is one."""
+        """Events about dynsched itself are posted on its pod, or else on its Lease, if any."""
         pod = pod_uid and Subject("Pod", HOST, pod_uid, namespace=client.config.namespace)
         events = NodeEvents(client, own=lambda: pod or leadership.lease)
         self.push_async_callback(events.close)
@@ -78,7 +80,7 @@ class Clients(contextlib.AsyncExitStack):
 
 
 async def end_election(election: asyncio.Task[None], released: asyncio.Event) -> None:
-    """Release the Lease; where writes under way last longer than that may take, leave it."""
+    """Release the Lease. If running writes take longer than RELEASE_SECONDS, leave it to expire."""
     released.set()
     await asyncio.wait([election], timeout=RELEASE_SECONDS)
     election.cancel()

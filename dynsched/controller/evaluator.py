@@ -29,19 +29,19 @@ from dynsched.util.stopping import pause, wait_for
 logger = logging.getLogger(__name__)
 
 CLOCK_STEP: Final = 5.0
-"""Seconds; less is the clock's ordinary drift against the monotonic one."""
+"""Seconds. A smaller difference is ordinary drift between the wall clock and the monotonic one."""
 REEVALUATE: Final = 1.0
-"""Seconds between two evaluations at least, while pods are bound and end. With 2, more pods go to
+"""Minimum seconds between two evaluations while pods are bound and end. With 2, more pods go to
 the node that was the coolest before (docs/decisions/0022-the-order-is-a-kind-of-its-own.md)."""
 POLL: Final = 0.25
-"""Seconds between two looks whether pods were bound or ended."""
+"""Seconds between two checks whether pods were bound or ended."""
 SHARE: Final = 10
-"""Evaluations may take one part in so many of the time; else the next one comes later."""
+"""Reevaluations take at most 1/SHARE of the time: a slow one delays the next."""
 
 
 class TickClock:
-    """Unix time by the monotonic clock. It follows the wall clock only in `follow`, so it never
-    jumps within a tick.
+    """Unix time, computed from the monotonic clock. Only `follow` adopts a step of the wall clock,
+    so the time never jumps within a tick.
     """
 
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
@@ -53,25 +53,27 @@ class TickClock:
         return self.at(self.monotonic())
 
     def at(self, moment: float) -> float:
-        """Unix seconds at ``moment`` of the monotonic clock."""
+        """``moment`` of the monotonic clock as Unix seconds."""
         return self._offset + moment
 
     def follow(self) -> float:
-        """Follow the wall clock if it was set, or the machine slept. How many seconds the time was
-        moved by; 0 if it was not.
+        """Adopt a step of the wall clock, and return its seconds; 0 if there was none.
+
+        Against the monotonic clock, it steps when it is set or when the machine has slept.
         """
         step = self.wall() - self.now()
         if abs(step) < CLOCK_STEP:
             return 0.0
-        logger.warning("the clock was set by %+.0f s; alerts continue from where they were", step)
+        logger.warning("the clock stepped by %+.0f s; the durations of alerts ignore this", step)
         self._offset += step
         return step
 
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What is evaluated: the answers of the rules' queries, ``at`` which time (Unix seconds); when
-    (monotonic) the work on it began. ``again``: they were evaluated before.
+    """Inputs of an evaluation. ``answers``: by rule name. ``at``: the time for which they are
+    evaluated, in Unix seconds; ``began``: when the work began, in monotonic seconds. ``again``:
+    they were evaluated before.
     """
 
     rule_set: RuleSet
@@ -84,11 +86,10 @@ class _Inputs:
 
 @dataclass(eq=False)
 class Evaluator:
-    """Ticks, and what is remembered from one to the next: the last evaluation.
+    """Runs the ticks, and keeps the last evaluation from one to the next.
 
-    ``histories``: the sources that remember the past, by the rules' ``source``. ``pods`` None:
-    nothing is known of pods. With ``dry_run`` the ``cluster`` is one whose patches stay in this
-    process.
+    ``histories``: the sources that have a history, by the ``source`` of rules. ``pods``: None if
+    pods are not watched. ``dry_run``: the patches of the given ``cluster`` stay in this process.
     """
 
     rules_file: RulesFile | FixedRules
@@ -117,22 +118,22 @@ class Evaluator:
         self._evaluated_at = self._took = 0.0
 
     async def run(self, stop: asyncio.Event, interval: float) -> None:
-        """Tick every ``interval`` seconds, from start to start, until ``stop`` is set. A tick that
-        takes longer is followed by the next at once; those that were missed are not made up for.
+        """Start a tick every ``interval`` seconds until ``stop`` is set. After a tick that takes
+        longer, the next one starts at once; missed ticks are not made up for.
         """
         await wait_for(stop, lambda: self.cluster.synced)
         if not stop.is_set():
             await self.restore(interval)
         due = self._time.monotonic()
         while not stop.is_set():
-            # The time at which it was due, not the one at which it came to run: else a tick that
-            # starts a millisecond early would find `for` not yet over, and fire a tick too late.
+            # A tick is evaluated as of its due time, not its start. Otherwise one that starts a
+            # millisecond early would find `for` not yet over, and fire the alert a tick late.
             await self.tick(due, patience=PATIENCE * interval)
             due = max(due + interval, self._time.monotonic())
             await self._reevaluate_until(stop, due)
 
     async def restore(self, interval: float) -> None:
-        """Rebuild the alerts as if ticks had gone on all along, every ``interval`` seconds."""
+        """Rebuild the alerts from history, as if ticks had run every ``interval`` seconds."""
         self._follow_the_clock()
         rule_set = self.rules_file.rule_set
         if rule_set is not None:
@@ -145,8 +146,8 @@ class Evaluator:
             )
 
     async def tick(self, due: float | None = None, *, patience: float | None = None) -> Tick | None:
-        """One pass, evaluated as of ``due`` (monotonic; None: now); None while no rules are in
-        force. ``patience``: seconds for which queries are waited for; None: until all have ended.
+        """Run one tick as of ``due`` (monotonic; None: now). Returns None while no rules are in
+        force. ``patience``: seconds to wait for queries; None: until all have ended.
         """
         self._follow_the_clock()
         self._inputs, began = None, self._time.monotonic()
@@ -170,9 +171,9 @@ class Evaluator:
         return tick
 
     async def reevaluate(self) -> None:
-        """Evaluate the last answers again, if something goes by the expected load, and pods were
-        bound or ended since. It is evaluated at the time of the tick: values that are not new must
-        not let `for` run out.
+        """Evaluate the last answers again if marks or the order use the expected load, and pods
+        were bound or ended since. The time stays that of the tick: old values must not let `for`
+        run out.
         """
         last = self._inputs
         if last is None or self.pods is None or not last.rule_set.follows_pods:
@@ -188,7 +189,7 @@ class Evaluator:
         if self.pods is not None and inputs.rule_set.uses_expected_load:
             pods = self.pods.known(self._time.now() - inputs.at)
         began = self._time.monotonic()
-        # In a thread: HTTP should not wait for it.
+        # In a thread, so that HTTP requests do not wait for it.
         evaluation = await asyncio.to_thread(
             evaluate,
             inputs.rule_set,
@@ -198,7 +199,7 @@ class Evaluator:
             inputs.at,
             pods=pods,
         )
-        # Kept even if a write raises.
+        # Set before the writes, so that the evaluation is kept even if a write raises.
         self._last, self._pod_changes = evaluation, pods.sequence
         self._evaluated_at = self._time.monotonic()
         self._took = self._evaluated_at - began
@@ -207,7 +208,7 @@ class Evaluator:
         writes = await self._writer.write(evaluation, inputs.began)
         self._last = evaluation.after_writes(self.cluster.nodes(), writes.batch)
         tick = self._tick(inputs, self._last, writes, pods)
-        self.reporter.tick(tick)  # after the writes: no patch waits for log lines and Events
+        self.reporter.tick(tick)  # after the writes, so that no patch waits for lines and Events
         await self.publish(tick)
         return tick
 
@@ -238,8 +239,9 @@ class Evaluator:
         )
 
     async def _read_rules(self, patience: float | None) -> RulesStatus:
-        """Read the rules file. New rules are refused if the server refuses one of their queries:
-        those that are in force stay. At a start there are none, and the good ones count.
+        """Read the rules file. If the server refuses a query of the new rules, the file is refused
+        and the old rules stay in force. The first rules of a process replace none, so they are
+        accepted, and only those with a good query have values.
         """
         file = self.rules_file
         if isinstance(file, FixedRules):
@@ -278,8 +280,8 @@ class Evaluator:
                 await self.reevaluate()
 
     def _follow_the_clock(self) -> None:
-        """When the wall clock was set, or the machine slept, move what is remembered with it: a
-        skipped hour must neither fire nor clear nor age an alert.
+        """After a step of the wall clock, shift all stored times by it: a skipped hour must not
+        fire, clear or age an alert.
         """
         step = self._time.follow()
         if not step:

@@ -1,4 +1,4 @@
-"""The features that rules may want. Each is imported and started once they do."""
+"""The optional features. Each is imported and started once the rules configure it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from dynsched.features.extender.answers import Extender
 
 _POLL: Final = 1.0
-"""Seconds between two checks whether the rules want a feature."""
+"""Seconds between two checks whether the rules configure a feature."""
 _BINDINGS: Final = 50
-"""Bindings under way at once."""
+"""Maximum number of concurrent Bindings."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Features:
-    """``namespace`` has the NodeOrder and the Lease."""
+    """The order and the scheduler extender. ``namespace``: that of the NodeOrder and the Lease."""
 
     settings: Settings
     rules_file: RulesFile
@@ -50,7 +50,7 @@ class Features:
     _extender: Extender | None = field(default=None, init=False)
 
     def extender(self) -> Extender | None:
-        """What answers the scheduler; None while the rules have no section ``extender``."""
+        """The scheduler extender; None while the rules have no section ``extender``."""
         rule_set = self.rules_file.rule_set
         if rule_set is None or not rule_set.has_extender:
             return None
@@ -59,7 +59,7 @@ class Features:
 
             bind = None
             if self.settings.bind and not self.settings.dry_run:
-                # Separate connections, because no patch must hold up a Binding.
+                # Separate connections, so that no Binding waits behind patches.
                 bind = partial(bind_pod, self.clients.open(partial(KubeApi, in_flight=_BINDINGS)))
             self._extender = Extender(
                 nodes=self.cluster.nodes,
@@ -73,8 +73,9 @@ class Features:
         return self._extender
 
     async def score(self, evaluation: Evaluation, pods: KnownPods) -> None:
-        """Answer the scheduler according to an evaluation before a mark of it is written: a release
-        wakes the pods that were refused, and nothing wakes those that are refused again.
+        """Give an evaluation to the extender before any of its marks is written. A released mark
+        makes the scheduler retry the pods that the extender refused; nothing makes it retry those
+        that are refused again.
         """
         if (extender := self.extender()) is not None:
             await extender.prepare(evaluation, pods, time.time())
@@ -95,7 +96,7 @@ class Features:
         self.store.show_order(status, with_metrics=not settings.dry_run)
         kept: NodeOrder | AnsweredOrder
         leads: Callable[[], bool]
-        if by_webhook:  # any replica answers
+        if by_webhook:  # every replica answers the webhook, so it needs no leader
             kept, leads = AnsweredOrder(), lambda: not settings.dry_run
         else:
             api, writer = self.clients.open(partial(KubeApi, in_flight=1)), self.leadership.writer

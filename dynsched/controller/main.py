@@ -1,4 +1,4 @@
-"""The composition root of `dynsched run`: it knows all parts, and starts and stops them."""
+"""Composition root of `dynsched run`: creates, starts and stops all parts."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from dynsched.web.ticks import TickStore
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 1.5
-"""Seconds that the parts may take to end after a signal, before they are cancelled."""
+"""Parts that are still running this many seconds after a signal are cancelled."""
 
 
 class PartDiedError(ClusterError):
-    """A part ended that should not have: the process must end with it."""
+    """A part ended unexpectedly, so the process must end too."""
 
 
 def run(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT. Raises an ExpectedError, or whatever a part died of."""
-    gc.freeze()  # the garbage collector need not visit the modules
+    """Run until SIGTERM or SIGINT. Raises an ExpectedError, or the exception of a failed part."""
+    gc.freeze()  # modules are never garbage, so no collection has to visit them
     asyncio.run(_serve(settings))
 
 
@@ -117,9 +117,9 @@ async def _serve(settings: Settings) -> None:
             await queries.close()
 
         parts = {
-            "the watch of nodes": watch.run(stop),
+            "the node watch": watch.run(stop),
             "the evaluator": evaluate(),
-            "the watch of pods": pods.run(stop),
+            "the pod watch": pods.run(stop),
             "the order": features.keep_order(),
         }
         released = asyncio.Event()
@@ -127,8 +127,8 @@ async def _serve(settings: Settings) -> None:
         try:
             await _run_parts(stop, parts, election)
         finally:
-            # The Lease is released last. Events are sent alongside: while the API server is away,
-            # each of the two takes until its timeout.
+            # The Lease is released after all parts have ended. Events are sent at the same time:
+            # if the API server is unreachable, both run into their timeouts.
             await asyncio.gather(
                 end_election(election, released), events.close(), return_exceptions=True
             )
@@ -136,7 +136,7 @@ async def _serve(settings: Settings) -> None:
 
 
 async def _rules_file(settings: Settings) -> RulesFile:
-    # A pod that ends by a refused file is started again, and ends again, while marks stay.
+    # In a pod, a refused file must not end the process: it would crash-loop while marks stay.
     in_pod = settings.pod_uid is not None
     rules_file = await asyncio.to_thread(RulesFile, settings.rules, may_be_refused=in_pod)
     if rules_file.error is None:
@@ -149,8 +149,8 @@ async def _run_parts(
     parts: Mapping[str, Coroutine[Any, Any, None]],
     election: asyncio.Task[None],
 ) -> None:
-    """Run the parts until ``stop`` is set, and let them end: some withdraw what they wrote. One
-    that ends earlier ends all.
+    """Run the parts until ``stop`` is set or one of them ends, then give all of them time to end:
+    some delete what they wrote.
     """
     tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
     await until_done(stop, election, *tasks)
@@ -158,12 +158,12 @@ async def _run_parts(
     stop.set()
     _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
     if late:
-        logger.warning("the parts did not end within %g s, and were cancelled", STOP_SECONDS)
+        logger.warning("not all parts ended within %g s; the rest is cancelled", STOP_SECONDS)
     for task in late:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for task in (election, *tasks):
         if task.done() and not task.cancelled():
-            task.result()  # or what it died of
+            task.result()  # raises the exception that ended it
     for task in early:
         raise PartDiedError(f"{task.get_name()} ended unexpectedly")

@@ -1,5 +1,5 @@
-"""From one evaluation to the nodes: which patches are sent now, a few at a time, each conflict read
-and planned again, and what became of them.
+"""Writes the patches of an evaluation to nodes, a few at a time. After a conflict it reads the node
+and plans again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dynsched.util.errors import ClusterError, ConflictError, NotFoundError, Not
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 20
-"""Writes in flight."""
+"""Maximum number of writes in flight."""
 CONFLICT_RETRIES: Final = 3
-"""How often a 409 is read and planned again; after that the next pass sees to it."""
+"""How often a node is read and planned again after a 409; then the next tick tries it."""
 FAILURES_BEFORE_GIVING_UP: Final = 20
 """Number of failed writes after which a pass stops writing, to spare an overloaded API server."""
 
@@ -45,14 +45,14 @@ class Writes:
 
     @property
     def failures(self) -> tuple[WriteFailure, ...]:
-        """Also those of earlier ticks that are not tried again yet."""
+        """Failed writes, including those of earlier ticks that are not retried yet."""
         return (*self.result.failures, *self.batch.refused)
 
 
 @dataclass(eq=False)
 class NodeWriter:
-    """Writes nodes while this replica leads, at most ``guard.max_writes_per_minute``. With
-    ``dry_run`` the ``cluster`` is one whose patches stay in this process.
+    """Writes nodes while this replica leads, at most ``guard.max_writes_per_minute``. ``dry_run``:
+    the patches of the given ``cluster`` stay in this process.
     """
 
     cluster: NodeCluster
@@ -63,12 +63,12 @@ class NodeWriter:
     _disputes: Disputes = field(default_factory=Disputes, init=False)
 
     def forget_disputes(self) -> None:
-        """With other rules, the same may rightly be due again."""
+        """Forget the counted changes: under other rules, the same change may be due again."""
         self._disputes = Disputes()
 
     async def write(self, evaluation: Evaluation, began: float) -> Writes:
-        """Send the patches that are due; on a follower, none. ``began``: when the work on the
-        evaluation began, on the monotonic clock.
+        """Send the patches that are due; a follower sends none. ``began``: when the work on the
+        evaluation began, in monotonic seconds.
         """
         may_write, leader = self.leadership.may_write, self.leadership.leader
         leadership = Leadership(may_write, leader, self.dry_run)
@@ -102,9 +102,11 @@ async def write_all(
     replan: Callable[[Node], NodePatch | None],
     on_written: Callable[[Node, NodePatch], None],
 ) -> WriteResult:
-    """Send every patch. ``replan`` gives what is due on a node that changed meanwhile;
-    ``on_written`` gets the node as stored. One that fails does not stop the others. After
-    NotPermittedError (the Lease was lost) none is sent, and none counts as a failure.
+    """Send every patch; one that fails does not stop the others.
+
+    ``replan`` returns the patch for a node that has changed meanwhile, None if nothing is due.
+    ``on_written`` takes the node as stored. After NotPermittedError (the Lease was lost), no more
+    patches are sent, and those left do not count as failures.
     """
     applied: list[NodePatch] = []
     failures: list[WriteFailure] = []
@@ -141,8 +143,8 @@ async def write_all(
 async def _write(
     cluster: NodeCluster, patch: NodePatch, replan: Callable[[Node], NodePatch | None]
 ) -> tuple[Node, NodePatch] | None:
-    """The node as stored and the patch that was sent in the end; None when nothing is due any
-    more, or when the node changes faster than we can follow. NotPermittedError, ClusterError.
+    """The node as stored, and the patch that was sent last; None if nothing is due any more, or
+    the node changes too often. Raises NotPermittedError or ClusterError.
     """
     due = patch
     for _attempt in range(1 + CONFLICT_RETRIES):
@@ -154,7 +156,7 @@ async def _write(
                 return None
             again = replan(fresh)
             if again is None:
-                # Nothing is due because it was our own patch, of which the answer was lost?
+                # Perhaps our own patch was stored and only its answer was lost.
                 return (fresh, due) if is_done(due, fresh) else None
             due = again
     text = "node %s changes too often; the next tick tries again"

@@ -1,5 +1,5 @@
-"""One look at a cluster for `dynsched top`: what its nodes use, what their pods request, and the
-order in which new pods would prefer them. What cannot be read is left out, and a note says so.
+"""A snapshot of a cluster for `dynsched top`: what its nodes use, what their pods request, and the
+order in which new pods would prefer the nodes. A note reports what could not be read.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from dynsched.util.errors import ClusterError
 
 @dataclass(frozen=True)
 class Overview:
-    """``source``: what measures the nodes; None where nothing does, and the ``tick`` knows nothing
-    but their names. ``pods`` None: the right to list them is missing. ``notes``: what else
-    is, and why.
+    """``source``: where the values of nodes come from; None if there are none, also in ``tick``.
+    ``pods``: None if they could not be listed. ``notes``: what is missing, and why.
     """
 
     cluster: str
@@ -37,8 +36,8 @@ class Overview:
     notes: list[str]
 
     def places(self) -> dict[str, NodeInOrder | str]:
-        """By name: the place of each node in the order that new pods would get, or why it has none.
-        Empty where no node is known to be cool.
+        """By node name: its place in the order that new pods would get, or why it has none. Empty
+        if no node is known to be cool.
         """
         requested = {name: PodRequestTotals(*each[:3]) for name, each in (self.pods or {}).items()}
         evaluation, pods = self.tick.evaluation, KnownPods(requested=requested)
@@ -56,20 +55,20 @@ class Overview:
 
 
 async def look(settings: Settings) -> Overview:
-    """By the rules that come with dynsched. ClusterError where the nodes cannot be listed."""
+    """Evaluate the rules shipped with dynsched. Raises ClusterError if nodes cannot be listed."""
     credentials = await load_credentials(settings.kubeconfig, settings.context)
     notes: list[str] = []
 
     async def measure() -> tuple[Tick, str | None]:
-        """By Prometheus, where it has values of nodes; else by metrics-server."""
-        said: list[str] = []
-        prometheus = await found_or_named(client, settings.prometheus, said.append)
+        """Use Prometheus if it has values of these nodes, otherwise metrics-server."""
+        lines: list[str] = []
+        prometheus = await found_or_named(client, settings.prometheus, lines.append)
         if prometheus is None:
-            notes.extend(said)
+            notes.extend(lines)
         else:
-            asked = replace(settings, prometheus=prometheus)
-            tick = await one_pass(credentials, asked, shipped_rules())
-            source = said[0] if said else f"Prometheus at {prometheus.url}"
+            with_prometheus = replace(settings, prometheus=prometheus)
+            tick = await one_pass(credentials, with_prometheus, shipped_rules())
+            source = lines[0] if lines else f"Prometheus at {prometheus.url}"
             if (why := _why_blind(tick, source)) is None:
                 return tick, source
             notes.append(why)
@@ -92,7 +91,7 @@ async def look(settings: Settings) -> Overview:
 
 
 def _why_blind(tick: Tick, source: str) -> str | None:
-    """Why the rules know nothing of any node; None where they do."""
+    """Why no rule has a value of any node; None if one has."""
     alerts = (alert for of_node in tick.evaluation.alerts.values() for alert in of_node.values())
     if any(alert.good_value is not None for alert in alerts):
         return None
@@ -101,5 +100,5 @@ def _why_blind(tick: Tick, source: str) -> str | None:
 
 
 def _in_short(error: str) -> str:
-    """The error; if a right is missing, only which one."""
+    """The error, or only the missing permission if that is the cause."""
     return f"you {error.partition(':')[0]}" if error.startswith("may not ") else error

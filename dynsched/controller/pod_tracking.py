@@ -1,4 +1,4 @@
-"""What is known of pods, put together from the watch of pods and from Prometheus."""
+"""Pod data for the expected load, combined from the pod watch and Prometheus."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from dynsched.sources.pod_use import PodUseSource
 
 _TO_SPARE: Final = 60.0
-"""Seconds for which pods are remembered beyond the longest lag: a value may be some ticks old."""
+"""Seconds for which pods are kept beyond the longest lag: a value may be several ticks old."""
 _POLL: Final = 5.0
-"""Seconds between two checks whether a reloaded rules file wants pods to be counted."""
+"""Seconds between two checks whether a reloaded rules file needs the pod watch."""
 
 
 class _Tracked(NamedTuple):
@@ -33,7 +33,7 @@ class _Tracked(NamedTuple):
 
 @dataclass(eq=False)
 class PodTracking:
-    """Pods are watched only once the rules want it: it needs rights that marking does not."""
+    """Watches pods once the rules need it: the watch needs permissions that marking does not."""
 
     api: KubeApi
     rules_file: RulesFile | FixedRules
@@ -44,10 +44,10 @@ class PodTracking:
     _tracked: _Tracked | None = field(default=None, init=False)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Count just-bound pods until ``stop`` is set, once the rules want it."""
+        """Wait until the rules need pods, then track them until ``stop`` is set."""
         file = self.rules_file
-        is_wanted = lambda: file.rule_set is not None and file.rule_set.uses_expected_load  # noqa: E731
-        await wait_for(stop, is_wanted, _POLL)
+        needs_pods = lambda: file.rule_set is not None and file.rule_set.uses_expected_load  # noqa: E731
+        await wait_for(stop, needs_pods, _POLL)
         if stop.is_set():
             return
         from dynsched.kube.pod_watch import PodWatch
@@ -58,13 +58,13 @@ class PodTracking:
             PodUseSource(self.prometheus, lambda: file.in_force),
         )
 
-        async def query_what_pods_use() -> None:
-            """Once nodes and pods are known: their numbers decide what may be queried."""
+        async def query_use() -> None:
+            """Start once nodes and pods are counted: their numbers limit the queries."""
             await wait_for(stop, lambda: self.cluster.synced)
             await wait_for(stop, lambda: watch.running is not None or watch.error is not None)
             await use.run(stop, lambda: watch.running, self.recent)
 
-        await asyncio.gather(watch.run(stop), query_what_pods_use())
+        await asyncio.gather(watch.run(stop), query_use())
 
     @property
     def sequence(self) -> int:
@@ -75,17 +75,17 @@ class PodTracking:
         """The nodes of pods that were bound since the last call; None if pods are not watched."""
         changes = self.recent.changes_after(self._placed)
         self._placed = self.recent.sequence
-        if not self.rules_file.in_force.has_extender:  # which reads them too, and forgets them
+        if not self.rules_file.in_force.has_extender:  # the extender reads and forgets them itself
             self.recent.forget_changes(self._placed)
         return None if self._tracked is None else newly_bound(changes)
 
     def known(self, ago: float = 0.0) -> KnownPods:
-        """What is known; ages are as of ``ago`` seconds ago. NO_PODS while pods are not watched."""
+        """The pod data, with ages as of ``ago`` seconds ago; NO_PODS if pods are not watched."""
         if self._tracked is None:
             return NO_PODS
         watch, use = self._tracked
         rule_set = self.rules_file.in_force
-        # The load of a new machine is without the old one's pods.
+        # The load of a replaced node does not include the pods of the old machine.
         self.recent.follow(self.cluster.nodes())
         scrapes, reaches = use.scrape_intervals, use.reaches
         self.recent.window = max(WINDOW, longest_lag(rule_set, scrapes, reaches)) + _TO_SPARE
@@ -106,5 +106,5 @@ class PodTracking:
         )
 
     def are_watched(self) -> bool:
-        """Whether the watch of pods works, so that it will report where a pod is bound."""
+        """Whether the pod watch works, so that it will report bindings."""
         return self._tracked is not None and self._tracked.watch.error is None

@@ -1,4 +1,4 @@
-"""The rules' queries, side by side: one that hangs delays no other rule and no tick."""
+"""Runs the rules' queries concurrently: one that hangs delays neither other rules nor a tick."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Source(Protocol):
     """Where a rule's samples come from."""
 
     async def query(self, rule: Rule) -> QueryResult:
-        """One aggregate query. A bad answer is a QueryResult with an error, never an exception."""
+        """Send one aggregate query. A bad answer is a QueryResult with an error, never raised."""
 
 
 class Queries:
-    """At most one query of a rule is under way. A rule counts with its last answer until the next
-    one is there; its samples grow old meanwhile. A tick does not wait for a rule whose last query
-    took too long, or still runs.
+    """Runs at most one query per rule at a time. Until the next answer arrives, the last one is
+    used, and its samples age. A tick does not wait for a rule whose last query took too long or is
+    still running.
     """
 
     def __init__(self, sources: Mapping[SourceName, Source]) -> None:
@@ -37,11 +37,13 @@ class Queries:
         self._under_way: dict[Rule, asyncio.Task[QueryResult]] = {}
         self._last: dict[Rule, QueryResult] = {}
         self._took: dict[Rule, float] = {}
-        """Seconds, of the last query that ended."""
+        """Seconds that the last finished query took."""
 
     async def ask(self, rules: Iterable[Rule], patience: float | None) -> dict[str, QueryResult]:
-        """Begin the queries that are due, and wait for ``patience`` seconds for those that should
-        be answered by then; None: for all. The last answer of each rule, by its name.
+        """Query the rules, and return the last answer of each by rule name.
+
+        Waits for up to ``patience`` seconds, only for queries that should be answered by then;
+        None: waits for all.
         """
         rules = tuple(rules)
         self._forget_all_but(rules)
@@ -52,8 +54,10 @@ class Queries:
         return answers
 
     async def refused(self, rules: Iterable[Rule], patience: float | None) -> dict[str, str]:
-        """Rules whose query the server says is wrong, and its words, by name. Only those that have
-        not been asked yet; one that is not answered within ``patience`` seconds is not refused.
+        """By rule name, the server's error message about queries that it refuses.
+
+        Only rules without an answer are queried. A query that is not answered within ``patience``
+        seconds does not count as refused.
         """
         tried = [rule for rule in rules if rule not in self._last]
         await self._begin(tried, patience)
@@ -63,7 +67,7 @@ class Queries:
         }
 
     async def _begin(self, rules: Iterable[Rule], patience: float | None) -> None:
-        """Begin the queries that are due, and wait for those that should be answered in time."""
+        """Start the queries that are not running; wait for those that should answer in time."""
         awaited = []
         for rule in rules:
             if rule not in self._under_way:
@@ -80,7 +84,7 @@ class Queries:
             self._last[rule] = self._under_way.pop(rule).result()
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the running queries."""
         self._forget_all_but(())
 
     def _forget_all_but(self, rules: tuple[Rule, ...]) -> None:
@@ -104,7 +108,7 @@ class Queries:
         try:
             return await source.query(rule)
         except Exception as error:
-            # A source must not raise; if one does, its rule is unknown and all others go on.
-            text = "rule %s: its source failed in an unexpected way"
+            # A source must not raise. If one does, its rule is unknown, and the others continue.
+            text = "rule %s: its source raised an unexpected error"
             logger.exception(text, rule.name, extra={"rule": rule.name})
             return QueryResult(error=f"unexpected {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The log lines and Events of the loop: one of each per change, none while nothing changes."""
+"""Log lines and Events of the evaluation loop: one of each per change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dynsched.util.logs import LoggedKinds
 logger = logging.getLogger(__name__)
 
 Post = Callable[[str, str], None]
-"""Posts an Event: the name, and the message."""
+"""Posts an Event. Arguments: the name of the rule, node or pool, and the message."""
 
 
 def _fields(field: str, names: Sequence[str]) -> dict[str, str | Sequence[str]]:
-    """Fields of a log line in JSON; docs/operate.md lists them."""
+    """The extra fields of a JSON log line (docs/operate.md)."""
     if len(names) == 1 and field in ("node", "rule"):
         return {field: names[0]}
     return {"rule": names} if field == "rule" else {}
@@ -40,9 +40,10 @@ _NAMED: Final = {"rule": named_rules, "node": named_nodes, "pool": _pools}
 
 
 class _Trouble:
-    """One kind of trouble of rules, nodes or pools, by name. When it begins, a log line
-    (``begins``) for all that have it for the same reason; when it is over, ``ends``. Events are
-    posted by the process that may, also where the trouble began before it might.
+    """Reports one kind of trouble of rules, nodes or pools, identified by name.
+
+    ``begins`` is logged when it begins, once for all names with the same reason, and ``ends`` when
+    it is over. A replica that becomes the leader also posts Events for trouble that began before.
     """
 
     def __init__(self, field: str, begins: str, ends: str) -> None:
@@ -53,9 +54,10 @@ class _Trouble:
         self._present: Collection[str] = ()
         self._posted: Mapping[str, str] = {}
 
-    def tell(self, found: Mapping[str, str | None], post: Post | None = None) -> None:
-        """``found`` as it is now: reasons, None where there is no trouble. Of a rule that is not in
-        it (any more) it cannot be said that its trouble is over. ``post`` None: it may not.
+    def report(self, found: Mapping[str, str | None], post: Post | None = None) -> None:
+        """Report what has changed. ``found``: the current reason by name; None means no trouble.
+        ``post``: None if this replica must not post. A rule that is missing in ``found`` is
+        forgotten silently, because its trouble is not known to be over.
         """
         reasons = {name: why for name, why in found.items() if why is not None}
         begun = {name: why for name, why in reasons.items() if self._kinds.is_new(name, why)}
@@ -80,13 +82,13 @@ def _change(patch: NodePatch) -> str:
 
 
 def report_warnings(warnings: Iterable[str]) -> None:
-    """What is valid in a rules file but probably does not do what was intended."""
+    """Log what is valid in a rules file, but probably not what was intended."""
     for warned in warnings:
         logger.warning("%s", warned)
 
 
 class Reporter:
-    """Logs changes and posts Events. It remembers what it reported and does not repeat it."""
+    """Logs changes and posts Events, and does not repeat what it has reported."""
 
     def __init__(self, events: NodeEvents, *, dry_run: bool = False) -> None:
         self._events = events
@@ -111,15 +113,16 @@ class Reporter:
         self._unwritten = LoggedKinds()
 
     def change(self, node: Node, patch: NodePatch) -> None:
-        """A mark was set, updated or released: a log line and an Event; in a dry run, that it would
-        be. A disputed mark changes at every tick, so these changes are logged at level debug: the
-        log has one line about the dispute instead.
+        """Report that a mark was set, updated or released; in a dry run, log that it would be.
+
+        A disputed mark changes at every tick, so its changes are logged at level debug. One line
+        about the dispute takes their place.
         """
         if self._dry_run:
             logger.info("would %s", _change(patch))
             return
-        evidence = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
-        rules = fired_rules(evidence) if evidence is not None else ()
+        record = (patch.body["metadata"].get("annotations") or {}).get(keys.EVIDENCE_ANNOTATION)
+        rules = fired_rules(record) if record is not None else ()
         about = {"node": node.name} | (_fields("rule", rules) if rules else {})
         level = logging.DEBUG if node.name in self._disputed else logging.INFO
         logger.log(level, "%s", _change(patch), extra=about)
@@ -132,22 +135,22 @@ class Reporter:
         self._events.post(node, reason=reason, message=message, warning=warning)
 
     def tick(self, tick: Tick) -> None:
-        """Events are for the process that writes: else each replica would post the same ones."""
+        """Report a tick. Only the replica that writes posts Events; else each would post them."""
         writes = tick.leadership.leading and not tick.leadership.dry_run
         self._rules(tick, may_post=writes)
         self._nodes(tick, may_post=writes)
-        if writes:  # otherwise nothing was sent, so that nothing is known about writes
+        if writes:  # without writes there is no news about failures
             self._writes(tick.writes.failures)
             self.post_refusal(tick.rules_status.error)
 
     def _rules(self, tick: Tick, *, may_post: bool) -> None:
         failed: dict[str, str] = {}
         post = failed.__setitem__ if may_post else None
-        self._failing.tell({each.rule.name: each.error for each in tick.rules}, post)
+        self._failing.report({each.rule.name: each.error for each in tick.rules}, post)
         for why, names in by_reason(failed).items():
             message = f"the query of {named_rules(names)} failed: {why}"
             self._events.post_own(reason=keys.REASON_QUERY_FAILED, message=message, warning=True)
-        # Where a rule's query fails now, its failure is reported, and not its past beside it.
+        # If a rule's query fails now, only that is reported, not its missing history.
         unknown = {
             each.rule.name: each.past_error
             for each in tick.rules
@@ -156,8 +159,8 @@ class Reporter:
         for why, names in by_reason(unknown).items():
             text = "%s: no history available, so durations count from now: %s"
             logger.warning(text, named_rules(names), why, extra=_fields("rule", names))
-        self._blind.tell(unmatched_rules(tick))
-        self._crowded.tell(several_series(tick))
+        self._blind.report(unmatched_rules(tick))
+        self._crowded.report(several_series(tick))
 
     def _nodes(self, tick: Tick, *, may_post: bool) -> None:
         table, max_marked = tick.evaluation.table, tick.rule_set.guard.max_marked
@@ -175,17 +178,19 @@ class Reporter:
             self._events.post_own(reason=keys.REASON_CLUSTER_HOT, message=message, warning=True)
 
         conflicts = posting(keys.REASON_CONFLICT, "not changed: ")
-        self._conflicts.tell(table.conflicts, conflicts)
+        self._conflicts.report(table.conflicts, conflicts)
         self._disputed = tick.disputes
-        self._disputes.tell(tick.disputes, posting(keys.REASON_DISPUTED))
+        self._disputes.report(tick.disputes, posting(keys.REASON_DISPUTED))
         left = table.marked if tick.rule_set.mark.is_none else ()
-        self._left.tell(dict.fromkeys(sorted(left), OLDER_STAYS))
+        self._left.report(dict.fromkeys(sorted(left), OLDER_STAYS))
         over = f"more of its nodes are hot than guard.max_marked {max_marked} allows to mark"
         capped = dict.fromkeys(sorted(tick.evaluation.decision.capped), over)
-        self._capped.tell(capped, post_hot if may_post else None)
+        self._capped.report(capped, post_hot if may_post else None)
 
     def _writes(self, failures: Sequence[WriteFailure]) -> None:
-        """The nodes may differ from tick to tick; `/status` has them, the log not each time."""
+        """Log each kind of failure once, although its nodes may change from tick to tick: `/status`
+        lists them.
+        """
         new = [
             failure
             for failure in failures
@@ -206,12 +211,12 @@ class Reporter:
         self._events.post_own(reason=keys.REASON_RULES_RELOADED, message=message)
 
     def refused(self, error: str, in_force: RuleSet | None) -> None:
-        """The rules file was refused; ``in_force``: the rules that stay."""
-        before = "no rules are in force" if in_force is None else "those before stay in force"
+        """Log that the rules file was refused. ``in_force``: the rules that stay in force."""
+        before = "no rules are in force" if in_force is None else "the previous ones stay in force"
         logger.error("the rules are refused, %s:\n%s", before, error)
 
     def post_refusal(self, error: str | None) -> None:
-        """Post why the rules file is refused, once; None: it is not."""
+        """Post once why the rules file is refused. ``error``: None if it is not."""
         if error not in (None, self._refusal):
             reason = keys.REASON_RULES_REFUSED
             self._events.post_own(reason=reason, message=str(error), warning=True)

@@ -1,6 +1,4 @@
-"""The web servers of `dynsched run`, as its flags want them. What only a flag needs is imported
-where the flag is read.
-"""
+"""The web servers of `dynsched run`. Modules that only a flag needs are imported if it is set."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def access_reviews(settings: Settings, clients: Clients) -> AccessReviews | None:
-    """Who may read, as the API server says; None without ``--web-auth``."""
+    """Reviews of readers' tokens and permissions by the API server; None without ``--web-auth``."""
     if not settings.web_auth:
         return None
     from dynsched.kube.reviews import IN_FLIGHT, AccessReviews
@@ -47,9 +45,11 @@ async def serving(
     extender: Callable[[], Extender | None],
     reviews: AccessReviews | None,
 ) -> AsyncIterator[WebServer]:
-    """The server of ``--webaddr``, while it and those of ``--extender-addr`` and
-    ``--webhook-addr``, if any, listen. With ``reviews`` a bearer token is needed, but for probes
-    and the scheduler. Raises ListenError.
+    """Listen on ``--webaddr`` and, if used, ``--extender-addr`` and ``--webhook-addr``. Yields the
+    server of ``--webaddr``.
+
+    With ``reviews``, requests to ``--webaddr`` need a bearer token, except those of probes and the
+    scheduler. Raises ListenError.
     """
     context, guards = _tls(settings.tls)
     if reviews is not None:
@@ -60,8 +60,8 @@ async def serving(
         guards.append(require_token(reviews.user_of, reviews.may_get, open_paths))
         if settings.tls is None and not parse_address(settings.webaddr).loopback:
             logger.warning(
-                "--web-auth without --tls-cert: tokens come over plain HTTP, and whoever reads one "
-                "on the way can use it until it expires; give --tls-cert and --tls-key, or let "
+                "--web-auth without --tls-cert: tokens are sent over plain HTTP, and anyone who "
+                "intercepts one can use it until it expires; give --tls-cert and --tls-key, or let "
                 "only a proxy with TLS reach %s",
                 settings.webaddr,
             )
@@ -83,13 +83,13 @@ async def serving(
             address = parse_address(settings.webhook_addr)
             server = WebServer(make_webhook_app(ticks), address, tls, flag="--webhook-addr")
             await stack.enter_async_context(server)
-            logger.info("serving the webhook of the order on %s", server.url)
+            logger.info("serving the order webhook on %s", server.url)
         server = WebServer(app, parse_address(settings.webaddr), context)
         yield await stack.enter_async_context(server)
 
 
 def _tls(config: TlsConfig | None) -> tuple[ssl.SSLContext | None, list[Middleware]]:
-    """What a server listens with, and what refuses callers without a certificate."""
+    """A server's TLS context, and the middleware that rejects callers without a certificate."""
     if config is None:
         return None, []
     from dynsched.web.certificates import ServerTls, require_certificate

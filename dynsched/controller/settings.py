@@ -18,7 +18,7 @@ DEFAULT_PROMETHEUS: Final = "http://localhost:9090"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the flags of `run` and `plan` came to; docs/cli.md says what each does."""
+    """The parsed flags of `run` and `plan`; docs/cli.md explains each."""
 
     prometheus: PrometheusConfig
     rules: Path = Path("rules.yaml")
@@ -33,7 +33,7 @@ class Settings:
     """None: the pod's namespace, else that of the context."""
     bind: bool = False
     pod_uid: str | None = None
-    """The uid of the pod that the process runs in; None where it is not known."""
+    """The uid of the pod that the process runs in; None if unknown."""
     node_metrics: bool = True
     tls: TlsConfig | None = None
     """None: plain HTTP."""
@@ -56,12 +56,15 @@ class Settings:
 
     @property
     def elects(self) -> bool:
-        """Whether it takes part in the election: a dry run must not keep others waiting."""
+        """Whether to take part in leader election. A dry run must not keep others waiting."""
         return self.leader_elect and not self.dry_run
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
-    """Flags for Prometheus begin with ``prom_``. UsageError when flags contradict each other."""
+    """Settings from flags, of which those for Prometheus begin with ``prom_``.
+
+    Raises UsageError if flags contradict each other.
+    """
     prometheus: dict[str, Any] = {
         name.removeprefix("prom_"): str(value) if isinstance(value, Path) else value
         for name, value in flags.items()
@@ -87,7 +90,7 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
 
 
 def _prometheus_url(flags: Mapping[str, Any]) -> str:
-    """UsageError where a secret would go to an address that nobody named."""
+    """The URL of Prometheus. Raises UsageError if credentials would go to the default URL."""
     url: str | None = flags["prom"]
     secrets = ("bearer_token", "bearer_token_file", "username", "header")
     if url is None and any(flags[f"prom_{name}"] for name in secrets):
@@ -98,8 +101,8 @@ def _prometheus_url(flags: Mapping[str, Any]) -> str:
 
 
 def _require_callers_known(flags: Mapping[str, Any]) -> None:
-    """UsageError when any client that can connect to the extender could bind any pod to any node;
-    ValueError for an address that is none.
+    """Raise UsageError if the extender's flags are incomplete, or let any client that can connect
+    bind any pod to any node; ValueError for an invalid address.
     """
     address, own = parse_address(flags["webaddr"]), flags.get("extender_addr")
     client_ca, flag = flags.get("tls_client_ca"), "--webaddr"

@@ -1,4 +1,4 @@
-"""The commands of a single pass: `plan`, `top` and `prune`."""
+"""The commands that run once and exit: `plan`, `top` and `prune`."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from dynsched.util.latest import Latest
 logger = logging.getLogger(__name__)
 
 TAKEN: Final = LeaseTimes(duration=60)
-"""A Lease that was taken to prune: nobody else takes it meanwhile."""
+"""Times of the Lease that `prune` takes: no instance can take it for a minute."""
 _TRIES: Final = 5
 
 
 class AtWorkError(ClusterError):
-    """An instance is running and would undo what is about to be written; nothing was written."""
+    """A running instance would undo the writes, so nothing was written."""
 
 
 def run_once(settings: Settings, log: Callable[[str], None] | None = None) -> Tick:
-    """As `one_pass`, by the rules of the settings."""
-    # Before the loop: a pipe is waited for, and Ctrl-C should end that.
+    """Run `one_pass` with the rules file of the settings."""
+    # Read before the event loop starts: the file may be a pipe, and Ctrl-C should end the wait.
     rules_file = fixed_rules(settings.rules)
 
     async def once() -> Tick:
@@ -64,9 +64,9 @@ async def one_pass(
     rules_file: FixedRules,
     log: Callable[[str], None] | None = None,
 ) -> Tick:
-    """One tick of a dry run on the nodes as they are listed now, without a watch or a server.
+    """Run one dry-run tick on the nodes as they are listed now, without a watch or a web server.
 
-    ``log``: with it, Prometheus is looked for where nobody named one (`found_or_default`).
+    ``log``: if given, Prometheus is looked for unless its URL was named (`found_or_default`).
     """
     report_warnings(rules_file.warnings)
     async with Clients(credentials) as clients:
@@ -97,24 +97,26 @@ async def one_pass(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneOptions:
-    """The flags of `prune`; only one of the last two is given."""
+    """The flags of `prune`. The last two exclude each other."""
 
     kubeconfig: Path | None = None
     context: str | None = None
     rules: Path | None = None
-    """A file with one more mark, which counts without evidence too, as the default one."""
+    """The mark in this file is also removed from nodes without the annotation that records marks.
+    None: the default mark is."""
     dry_run: bool = False
     lease_namespace: str | None = None
     lease_older_than: float | None = None
-    """In seconds: prune only if the Lease was not renewed for longer, or does not exist."""
+    """Prune only if the Lease was not renewed for this many seconds, or does not exist."""
     take_lease: bool = False
-    """Take it from a running instance, which then writes nothing for a minute."""
+    """Take the Lease from a running instance, which then writes nothing for a minute."""
 
 
 async def prune(options: PruneOptions) -> WriteResult | None:
-    """Remove everything that was ever put on nodes, as the evidence on them says, and the order.
-    AtWorkError while an instance is running, but with ``mark: none``. None: nothing was looked at,
-    for the reason in the log.
+    """Remove the order, and everything that annotations record as put on nodes by dynsched.
+
+    Returns None if nothing was done, for the reason in the log. Raises AtWorkError if a running
+    instance would undo this; that is not checked in a dry run or with ``mark: none``.
     """
     mark, dry_run = _mark_without_evidence(options.rules), options.dry_run
     async with Clients(await load_credentials(options.kubeconfig, options.context)) as clients:
@@ -144,19 +146,22 @@ async def prune(options: PruneOptions) -> WriteResult | None:
 
 
 def _mark_without_evidence(rules: Path | None) -> Mark:
-    """A refused file is no reason to leave marks on nodes: the evidence beside them needs none."""
+    """The mark to remove from nodes without the annotation: that of the file, else the default.
+
+    A refused file does not stop the prune, because the annotations record the other marks.
+    """
     try:
         if rules is not None:
             return load_rules(rules).mark
     except RulesFileError as error:
-        logger.warning("marks are removed by the evidence on nodes alone, without rules: %s", error)
+        logger.warning("the rules are not used; annotations show which marks to remove: %s", error)
     return Mark(parse_label(keys.DEFAULT_LABEL))
 
 
 async def _withdraw_orders(
     client: KubeClient, namespace: str | None, *, dry_run: bool
 ) -> list[WriteFailure]:
-    """Delete the order in ``namespace``, or in any; what failed."""
+    """Delete the order in ``namespace`` (None: in any), and return the failures."""
     name = f"{NODE_ORDERS}/{keys.ORDER_NAME}"
     try:
         for home in await homes_of_orders(client, namespace):
@@ -164,27 +169,27 @@ async def _withdraw_orders(
                 await NodeOrder(client, home, LeaderWriter()).withdraw()
             done = "would be deleted" if dry_run else "deleted"
             logger.info("%s in namespace %s: %s", name, home, done)
-    except ForbiddenError as error:  # who may only see to nodes prunes these, as the janitor does
-        logger.info("the order is left alone, it ends by itself: %s", error)
+    except ForbiddenError as error:  # the janitor, for one, may change nodes only, and prunes those
+        logger.info("the order is not deleted, and expires by itself: %s", error)
     except ClusterError as error:
         return [WriteFailure(name, str(error))]
     return []
 
 
 async def _take_leases(client: KubeClient, namespace: str | None) -> None:
-    """Take the Lease from each running instance (namespaces as `find_holders`), and return when
+    """Take the Lease from each running instance (namespaces as in `find_holders`), and wait until
     their last writes have ended.
     """
     holders = await find_holders(client, namespace, client.config.namespace)
     for holder in holders:
-        logger.info("%s; it is taken", holder)
+        logger.info("%s; taking it", holder)
         await _take(Leases(client, holder.namespace))
     if holders:
         await asyncio.sleep(TAKEN.write_for + TAKEN.write_timeout)
 
 
 async def _take(leases: Leases) -> None:
-    """AtWorkError where the holder's renewals are always faster."""
+    """Take one Lease. Raises AtWorkError if its holder renews it before each attempt."""
     for _ in range(_TRIES):
         body = await leases.read()
         now, least = time.monotonic(), TAKEN.duration
@@ -193,18 +198,18 @@ async def _take(leases: Leases) -> None:
             await leases.write(seen, held_by("dynsched-prune", seen, TAKEN, time.time()))
             return
     raise AtWorkError(
-        f"the Lease {LEASE_NAME} was renewed each time before it was taken; try again"
+        f"cannot take the Lease {LEASE_NAME}: each time, it was renewed first; try again"
     )
 
 
 async def _require_none_at_work(client: KubeClient, namespace: str | None) -> None:
-    """AtWorkError where an instance holds a Lease."""
+    """Raise AtWorkError if an instance holds a Lease."""
     holders = await find_holders(client, namespace, client.config.namespace)
     if not holders:
         return
-    another = "" if namespace else "; where it is another installation's, use --lease-namespace"
+    another = "" if namespace else "; if it belongs to another installation, use --lease-namespace"
     raise AtWorkError(
-        f"{holders[0]}: an instance is running and puts marks back; nothing was removed. Stop it "
-        f"first, for example with `kubectl -n {holders[0].namespace} scale deployment/dynsched "
-        f"--replicas=0`, or use --take-lease{another}"
+        f"{holders[0]}: this running instance would set the marks again, so nothing was removed. "
+        f"Stop it first, for example with `kubectl -n {holders[0].namespace} scale "
+        f"deployment/dynsched --replicas=0`, or use --take-lease{another}"
     )

@@ -1,4 +1,4 @@
-"""When a leader that can query no rule steps down."""
+"""Decides when a leader whose queries all fail steps down."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ LONGEST_WAIT: Final = 3600.0
 
 
 class StepDownTimer:
-    """A leader that can query no rule steps down, because another replica may be able to: after a
-    minute, then after twice the previous time, up to an hour. So replicas that are all cut off do
-    not take turns forever.
+    """Makes a leader whose queries all fail step down, because another replica may succeed.
+
+    The first wait is a minute. Each further one is twice as long, up to an hour, so that replicas
+    that are all cut off do not keep passing the Lease on.
     """
 
     def __init__(self) -> None:
@@ -20,8 +21,9 @@ class StepDownTimer:
         self._seconds = FIRST_WAIT
 
     def is_due(self, now: float, *, sees: bool, leads: bool) -> bool:
-        """Whether to step down now. ``sees``: a rule was answered; ``now`` in seconds of a clock
-        that never steps.
+        """Whether to step down now.
+
+        ``sees``: a query of a marking rule succeeded; ``now``: seconds of a monotonic clock.
         """
         if sees:
             self._since, self._seconds = None, FIRST_WAIT

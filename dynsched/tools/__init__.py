@@ -1,1 +1,1 @@
-"""Programs beside the controller: what only `cli` imports."""
+"""Programs other than the controller. Only `cli` imports them."""

@@ -1,5 +1,5 @@
-"""Asks a running dynsched: at a URL that the user named (with the standard library alone, which
-takes no time to import), or its Service, through the API server of the current context.
+"""Queries a running dynsched: at a URL that the user named, or its Service, through the API server
+of the current context. A URL is queried with the standard library alone, which imports fast.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ _REMEDIES: Final[Mapping[Cause, str]] = {
 
 
 class ServerError(ExpectedError):
-    """dynsched could not be asked, or refused; the message is for the person at the terminal."""
+    """The query failed, or dynsched rejected it. The message is for the person at the terminal."""
 
 
 @dataclass(slots=True)
 class Where:
-    """Which dynsched the user means: the one at the URL ``server``, or the Service in the cluster
-    of ``kubeconfig`` and ``context``, in ``namespace`` or in any. ``token_file``: the token that
-    the one at ``server`` wants with --web-auth (the API server passes none on). ``timeout``:
-    seconds without a byte after which the one at ``server`` counts as hung.
+    """The instance to query: the one at the URL ``server``, or the Service in the cluster of
+    ``kubeconfig`` and ``context``, in ``namespace`` (None: in any).
+
+    ``token_file``: the token that ``server`` needs with --web-auth (the API server forwards none).
+    ``timeout``: seconds without a byte after which ``server`` counts as hung.
     """
 
     server: str | None = None
@@ -57,7 +58,7 @@ class Where:
 
     async def credentials(self) -> CredentialProvider:
         """The cluster's credentials, loaded once. Raises KubeConfigError."""
-        # Here, not above: to import it takes half a second, which --server has no use for.
+        # Imported here, because it takes half a second, and --server does not need it.
         from dynsched.kube.credentials import load_credentials
 
         if self._credentials is None:
@@ -66,7 +67,7 @@ class Where:
 
 
 class Answer(NamedTuple):
-    """``source``: where it is from, for a person."""
+    """``source``: the cluster or URL that answered, for people."""
 
     source: str
     status: int
@@ -76,8 +77,10 @@ class Answer(NamedTuple):
 def ask_json(
     where: Where, path: str, *, key: str = "taken_at", accept: Collection[int] = (HTTPStatus.OK,)
 ) -> tuple[str, dict[str, Any]]:
-    """The source and the JSON object at ``path`` (quoted). ServerError where it has no ``key``, or
-    its status is not one to ``accept``; ExpectedError where there is no answer.
+    """The source and the JSON object at ``path``, which must be URL-quoted.
+
+    Raises ServerError if the object has no ``key``, or its status is not in ``accept``;
+    ExpectedError if there is no answer.
     """
     if where.server is None:
         answer = asyncio.run(_by_service(where, path))
@@ -90,7 +93,7 @@ def ask_json(
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or key not in found:
-        raise ServerError(f"{answer.source} does not answer as dynsched does")
+        raise ServerError(f"{answer.source} does not answer as dynsched; is it another program?")
     return answer.source, found
 
 
@@ -99,10 +102,10 @@ def _by_url(url: str, path: str, where: Where) -> Answer:
     if where.token_file is not None:
         if not _is_private(url):
             raise ServerError(
-                f"the token in {where.token_file} is not sent to {url}: by plain HTTP anybody on "
-                "the way could read it; use https://, or `kubectl port-forward` and localhost"
+                f"the token in {where.token_file} is not sent to {url}: over plain HTTP, others "
+                "could intercept it; use https://, or `kubectl port-forward` and localhost"
             )
-        # Not to where a redirect leads: that may be another host.
+        # Not sent to the target of a redirect, which may be another host.
         request.add_unredirected_header("Authorization", f"Bearer {_token(where.token_file)}")
     source = f"server {url}"
     try:
@@ -153,7 +156,7 @@ def _token(file: Path) -> str:
 
 
 def _is_private(url: str) -> bool:
-    """Whether nobody can read on the way: by TLS, or on this machine."""
+    """Whether nobody can intercept the connection: it uses TLS, or stays on this machine."""
     parts = urlsplit(url)
     if parts.scheme == "https" or parts.hostname == "localhost":
         return True
@@ -164,7 +167,7 @@ def _is_private(url: str) -> bool:
 
 
 def _url_of(server: str) -> str:
-    """The URL that ``--server`` names. ``:PORT`` is on this machine, as it is for --webaddr."""
+    """The URL in ``--server``. As in --webaddr, ``:PORT`` is a port of this machine."""
     try:
         parts = parse_http_url(f"localhost{server}" if server.startswith(":") else server)
     except ValueError:
@@ -175,11 +178,11 @@ def _url_of(server: str) -> str:
 
 
 def _refusal(answer: Answer) -> str:
-    """An answer with an error status as one line: dynsched's own words where they are."""
+    """An error response as one line: dynsched's own message, if it has one."""
     try:
         message = " ".join(str(json.loads(answer.body)["error"]).split())
     except (ValueError, KeyError, TypeError):
-        # Not ours: a proxy or an ingress on the way, or another program on that port.
+        # It is not from dynsched, but from a proxy, an ingress, or another program on that port.
         status = f"{answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
         return f"{answer.source} answered {status}; is it dynsched?"
     if answer.status == HTTPStatus.UNAUTHORIZED:

@@ -1,8 +1,8 @@
-"""`dynsched collect`: a node's memory.available, read from the kernel's files and pushed.
+"""`dynsched collect`: reads a node's memory.available from the kernel's files, and pushes it.
 
-It is computed as the node's kubelet does, which evicts by it: MemTotal, less the working set, which
-is the root cgroup's usage without inactive file pages. Usage is a file in cgroup v1; in v2 it is
-the sum of the root's `anon` and `file` pages, which is what v1 counted.
+The value is computed as in the kubelet, which evicts pods based on it: MemTotal minus the working
+set, which is the root cgroup's usage without inactive file pages. In cgroup v1, the usage is a
+file. In v2, it is the sum of the root's `anon` and `file` pages, which is what v1 counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ DEFAULT_CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 TIMEOUT: Final = 5.0
 MIB: Final = 1024 * 1024
 _KUBERNETES: Final = ("kubepods*", "kubelet*")
-"""Cgroups below a root that is a node's, though not the machine's: a node in a container."""
+"""Child cgroups that show that a root is a node's. The root of a node that runs in a container is
+not the machine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Memory:
 
 
 def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
-    """The node's memory, by cgroup v2 or v1, whichever is there. Raises ExpectedError."""
+    """The node's memory, from cgroup v2 or v1, whichever is mounted. Raises ExpectedError."""
     v1 = cgroup_root / "memory"
     capacity = _number(meminfo, r"MemTotal:\s+(\d+) kB", "MemTotal") * 1024
     if (cgroup_root / "cgroup.controllers").exists():
@@ -73,13 +74,13 @@ def read_memory(cgroup_root: Path, meminfo: Path) -> Memory:
         return Memory(capacity, max(0, usage - _pages(v1, "total_inactive_file")))
     raise ExpectedError(
         f"{cgroup_root}: neither cgroup v2 nor the memory controller of v1; is it mounted? "
-        "--cgroup-root names another place"
+        "Set another path with --cgroup-root"
     )
 
 
 def _working_set_v2(root: Path) -> int:
     current = root / "memory.current"
-    if current.exists():  # not at the machine's root
+    if current.exists():  # the machine's root cgroup has no such file
         _require_node(root, is_machine=False)
         usage = _number(current, r"(\d+)", "number")
     else:
@@ -88,13 +89,13 @@ def _working_set_v2(root: Path) -> int:
 
 
 def _require_node(root: Path, *, is_machine: bool) -> None:
-    """ExpectedError for the cgroup of a container: it holds the memory of this process alone, which
-    must not be pushed as that of the node.
+    """Raise ExpectedError for the cgroup of a container: its memory is that of this process alone,
+    and must not be pushed as the node's.
     """
     if not is_machine and not any(next(root.glob(name), None) for name in _KUBERNETES):
         raise ExpectedError(
             f"{root} is the cgroup of a container, not of the node; mount the host's "
-            "/sys/fs/cgroup, and name the place with --cgroup-root"
+            "/sys/fs/cgroup, and set the mount path with --cgroup-root"
         )
 
 
@@ -121,7 +122,7 @@ def collect_once(options: CollectOptions) -> Memory:
 
 
 def collect_until_stopped(options: CollectOptions) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Read and push until SIGTERM or SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -131,7 +132,7 @@ def collect_until_stopped(options: CollectOptions) -> None:
         try:
             collect_once(options)
         except ExpectedError as error:
-            logger.error("%s", error)  # noqa: TRY400 (it is expected, and one line tells all)
+            logger.error("%s", error)  # noqa: TRY400 (an expected error needs no traceback)
         stop.wait(options.interval)
     logger.info("stopped")
 
@@ -162,7 +163,7 @@ def push(options: CollectOptions, memory: Memory) -> None:
 def _send(
     url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
 ) -> Callable[[], None]:
-    """A handler for `push_to_gateway`, whose own one would take proxies by Python's rules."""
+    """A handler for `push_to_gateway`. The default one would choose proxies by Python's rules."""
     request = urllib.request.Request(url, data, dict(headers), method=method)  # noqa: S310 (http or https: the command's flag is checked)
 
     def send() -> None:

@@ -1,5 +1,5 @@
-"""The admission policies that give pods preferences: whether a cluster has them, and what a pod got
-from them. For `dynsched order` and the doctor.
+"""Checks of the admission policies that give pods preferences: whether a cluster has them, and what
+a pod got from them. For `dynsched order` and the doctor.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dynsched.util.errors import ExpectedError
 from dynsched.util.formatting import as_mapping, as_mappings
 
 HOME: Final = "dynsched"
-"""The namespace of manifests/, where the policy of the order looks for its object."""
+"""The namespace in manifests/, in which the order's policy looks for the NodeOrder."""
 MOST_AHEAD: Final = 60.0
-"""Seconds for which the policy takes an order to be in force."""
+"""The policy ignores an order that would be in force for more than this many seconds."""
 LABEL_IT: Final = f"kubectl label namespace NAME {keys.AVOID_LABEL}=true"
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _COOLEST: Final = 100
-"""The weight with which an order begins."""
+"""The weight of an order's first level."""
 
 
 class Problem(NamedTuple):
-    """Why new pods do not get what a policy is to give them, and what to do."""
+    """Why new pods do not get the preferences of a policy, and what to do."""
 
     what: str
     fix: str
@@ -42,7 +42,7 @@ NOT_SERVED: Final = Problem(
 
 
 def install(part: str) -> str:
-    """How a part of manifests/ is installed."""
+    """How to install a part of manifests/."""
     place = "manifests/base" if part == "order" else f"the component manifests/components/{part}"
     return f"apply {place} (in the chart: {part}.enabled)"
 
@@ -50,7 +50,7 @@ def install(part: str) -> str:
 async def order_problems(
     api: KubeApi, policies: Iterable[str] = (keys.HELD_POLICY, keys.ORDER_POLICY)
 ) -> list[Problem]:
-    """Why pods do not get the order by these policies, or by the webhook where it is installed.
+    """Why pods do not get the order from these policies, or from the webhook if it is installed.
     Raises ClusterError.
     """
     webhook = await inspection.policy(api, inspection.WEBHOOKS, keys.ORDER_POLICY)
@@ -71,7 +71,9 @@ async def order_problems(
     if left is None or not 0 < left <= MOST_AHEAD:
         state = "is not there" if left is None else "has ended"
         if left is not None and left > 0:
-            state = "is not by the API server's clock: it would be in force for more than a minute"
+            state = (
+                "is ahead of the API server's clock: it would be in force for more than a minute"
+            )
         what = f"the object {NODE_ORDERS}/{keys.ORDER_NAME} in namespace {namespace} {state}"
         fix = f"run dynsched with a section order and --lease-namespace {namespace}, or see its log"
         found.append(Problem(what, fix))
@@ -87,7 +89,7 @@ def _webhook_problems(webhook: Mapping[str, Any]) -> list[Problem]:
 
 
 async def affinity_problems(api: KubeApi, label: LabelMark | None) -> list[Problem] | None:
-    """Why pods do not get the soft affinity that avoids ``label``; None where its policy is not
+    """Why pods do not get the soft affinity that avoids ``label``; None if its policy is not
     installed. Raises ClusterError.
     """
     policy, binding = await inspection.mutating_policy(api, keys.AVOID_POLICY)
@@ -111,25 +113,29 @@ def _not_installed(name: str, policy: Any, binding: Any, fix: str) -> list[Probl
 
 
 def _exemption(pod: Mapping[str, Any]) -> str | None:
-    """Why the policies leave a pod as it is, whatever the namespace says."""
+    """Why the policies never change this pod, whatever its namespace; None if they may."""
     metadata = as_mapping(pod.get("metadata"))
     labels, annotations = (as_mapping(metadata.get(part)) for part in ("labels", "annotations"))
     if "false" in (labels.get(keys.AVOID_LABEL), annotations.get(keys.AVOID_LABEL)):
-        return f"it opted out by {keys.AVOID_LABEL}=false"
+        return f"it opted out with {keys.AVOID_LABEL}=false"
     if any(o.get("kind") == "DaemonSet" for o in as_mappings(metadata.get("ownerReferences"))):
         return "it belongs to a DaemonSet, which has a pod on every node"
     return "it is a static pod, which has a node already" if _MIRROR in annotations else None
 
 
 async def pod_order(api: KubeApi, namespace: str, name: str) -> dict[str, Any]:
-    """``level``: the number of the one that has the pod's node; ``why_not``: no order was given.
-    Raises ClusterError, and ExpectedError where there is no such pod.
+    """The order that a pod got, as JSON. ``level``: the number of the level that has the pod's
+    node; ``why_not``: why the pod got no order.
+
+    Raises ClusterError, and ExpectedError if there is no such pod.
     """
     pod = await inspection.core(api, "pods", name, namespace)
     if pod is None:
-        raise ExpectedError(f"there is no pod {name} in namespace {namespace}; choose it with -n")
+        raise ExpectedError(f"namespace {namespace} has no pod {name}; set its namespace with -n")
     if not all(as_mapping(as_mapping(pod).get(part)) for part in ("metadata", "spec")):
-        raise ExpectedError(f"{api.config.server} answered something that is no Pod; check its URL")
+        raise ExpectedError(
+            f"{api.config.server} answered something that is not a Pod; check its URL"
+        )
     until = as_mapping(pod["metadata"].get("annotations")).get(keys.ORDER_ANNOTATION)
     node, levels = pod["spec"].get("nodeName"), _levels_of(pod) if until else []
     return {
@@ -171,13 +177,13 @@ async def _why_not(api: KubeApi, pod: Mapping[str, Any]) -> str:
     labels = as_mapping(as_mapping(namespace).get("metadata")).get("labels")
     asks = as_mapping(labels).get(keys.AVOID_LABEL)
     if asks != "true":
-        return f"its namespace does not ask: {LABEL_IT.replace('NAME', metadata['namespace'])}"
+        return f"its namespace lacks the label: {LABEL_IT.replace('NAME', metadata['namespace'])}"
     if pod["spec"].get("schedulingGates"):
-        return "it is held by scheduling gates, and gets the order when the last of them goes"
+        return "it is held by scheduling gates, and gets the order when the last one is removed"
     for what, fix in await order_problems(api, [keys.ORDER_POLICY]):
         return f"{what}: {fix}"
     return (
-        f"when it was created ({metadata.get('creationTimestamp')}), or its last scheduling gate "
-        "went, no order was in force, or all nodes were equally good, or its namespace did not ask "
-        "yet, or it had a node from the start"
+        f"when it was created ({metadata.get('creationTimestamp')}) or its last scheduling gate "
+        "was removed, no order was in force, or all nodes were equally good, or its namespace did "
+        "not have the label yet, or it already had a node"
     )

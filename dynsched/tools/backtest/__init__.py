@@ -1,1 +1,1 @@
-"""`dynsched backtest`: rules replayed over Prometheus's history; `gathering` is the whole of it."""
+"""`dynsched backtest` replays rules over Prometheus's history. `gathering` is the entry point."""

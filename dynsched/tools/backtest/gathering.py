@@ -1,4 +1,4 @@
-"""A whole backtest: the nodes, the history, the replays, and the report."""
+"""Runs a whole backtest: the nodes, the history, the replays, and the report."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from dynsched.util.formatting import format_time
 Json = dict[str, Any]
 
 MOST_SAMPLES: Final = 20_000_000
-"""In memory, for all rules together: 160 MB. The step grows where there would be more."""
+"""Maximum in memory, for all rules together: 160 MB. The step grows to stay within it."""
 _UNKNOWN_SERIES: Final = 100
-"""The number of series that is assumed where none could be counted."""
+"""The assumed number of series if they cannot be counted."""
 _MAX_NAMED: Final = 5
-_GRACE: Final = 600.0  # seconds by which a history may begin later: `rate` begins after its range
+_GRACE: Final = 600.0
+"""Seconds by which a history may begin late without a note: `rate` begins after its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ class BacktestOptions:
 
 
 async def backtest(options: BacktestOptions, log: Callable[[str], None]) -> Json:
-    """The report; ``log`` takes a line before it. ExpectedError where no history came."""
+    """Run a backtest, and return its report. ``log`` takes progress lines. Raises ExpectedError if
+    there is no history.
+    """
     credentials = await load_credentials(options.kubeconfig, options.context)
     async with KubeClient(credentials) as client:
         source = PrometheusSource(await found_or_default(client, options.prometheus, log))
@@ -73,7 +76,7 @@ async def _fetch(
     options: BacktestOptions, source: PrometheusSource, nodes: int, log: Callable[[str], None]
 ) -> tuple[Window, Mapping[Query, Past]]:
     clock, error = await source.ask_clock()
-    # What answers some expressions only may still answer those of the rules.
+    # A server that rejects this query may still answer those of the rules.
     if error is not None and not re.search(r"HTTP (400|422)", error):
         raise ExpectedError(error)
     until = clock.now - clock.behind if options.until is None else options.until
@@ -98,8 +101,8 @@ async def _fetch(
 
 
 async def _series(source: PrometheusSource, query: Query, nodes: int) -> int:
-    """How many series a query has now, or should have."""
-    answer = await source.query_expr(f"count(\n{query.expr}\n)")  # it may end in a comment
+    """The number of series that a query has now, or should have: at least one per node."""
+    answer = await source.query_expr(f"count(\n{query.expr}\n)")  # \n: it may end in a comment
     count = next((int(each.value) for each in answer.samples if math.isfinite(each.value)), 0)
     return max(count, nodes) or _UNKNOWN_SERIES
 
@@ -122,13 +125,13 @@ def _notes(
     rules = (rule for rule_set in options.rule_sets for rule in rule_set.rules)
     yield from _about_rules(rules, window, pasts, AddressLookup(nodes.values()))
     if any(rule_set.mark.is_none for rule_set in options.rule_sets):
-        yield "`mark: none`: no node is marked; a rule's row says when nodes were hot."
+        yield "`mark: none`: no node is marked; a rule's row shows when nodes were hot."
 
 
 def _about_rules(
     rules: Iterable[Rule], window: Window, pasts: Mapping[Query, Past], lookup: AddressLookup
 ) -> Iterator[str]:
-    # Of rules with the same query, one is named.
+    # If several rules have the same query, only one of them is named.
     by_query = {Query.of(rule) or rule.name: rule for rule in rules}
     for query, rule in by_query.items():
         if isinstance(query, str):
@@ -137,15 +140,15 @@ def _about_rules(
         past = pasts[query]
         if past.error is not None:
             begun = format_time(window.at(past.end))
-            yield f"Rule {rule.name}: no data from {begun} on, which is unknown: {past.error}."
+            yield f"Rule {rule.name}: no data from {begun} on, so it is unknown: {past.error}."
         for warning in sorted(past.warnings):
             yield (
-                f"Rule {rule.name}: answers were partial, and nodes that they lack count as "
-                f"unknown: {warning}."
+                f"Rule {rule.name}: answers were partial, and nodes that are missing in them count "
+                f"as unknown: {warning}."
             )
         lost = sorted(name for name in past.names if lookup.find(name).node is None)
         if lost:
             yield (
                 f"Rule {rule.name}: no node now has the name or address {some(lost, _MAX_NAMED)}; "
-                "what was measured there is left out."
+                "its samples are left out."
             )

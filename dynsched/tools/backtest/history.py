@@ -1,4 +1,4 @@
-"""The history of queries: which moments, and fetched in which parts. A value takes 8 bytes."""
+"""Fetches the history of queries in parts, and stores it with 8 bytes per value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynsched.sources.prometheus.decode import AnswerLimit
 from dynsched.util.errors import ExpectedError
 
 PART_SAMPLES: Final = 250_000
-"""Samples of one range query. While it is read, a sample takes some 200 bytes: 50 MB in all."""
+"""Samples per range query. While it is read, a sample takes about 200 bytes: 50 MB in all."""
 PART_STEPS: Final = 8192  # Prometheus refuses more than 11,000 points for one series
 
 _POINT_BYTES: Final = 64
@@ -24,7 +24,7 @@ _SERIES_BYTES: Final = 4096
 @dataclass(frozen=True, slots=True)
 class Window:
     """``count`` moments from ``start`` (Unix seconds), ``step`` seconds apart. ``start`` is a
-    multiple of ``step``: servers with a cache of results shift other moments to such.
+    multiple of ``step``, because servers with a results cache shift other moments to multiples.
     """
 
     start: float
@@ -40,11 +40,11 @@ class Window:
 
 
 Part = range
-"""The numbers of the moments of a window that are queried together."""
+"""Indexes of the moments of a window that are queried together."""
 
 
 def window_of(since: float, until: float, step: float) -> Window:
-    """All multiples of ``step`` within; ExpectedError where there is none."""
+    """All multiples of ``step`` from ``since`` to ``until``; ExpectedError if there is none."""
     first, last = math.ceil(since / step - 1e-6), math.floor(until / step + 1e-6)
     if last < first:
         raise ExpectedError(
@@ -54,7 +54,7 @@ def window_of(since: float, until: float, step: float) -> Window:
 
 
 def parts_of(window: Window, series: int) -> list[Part]:
-    """In the order of time."""
+    """The parts of a window in ascending order; ``series``: the expected number of series."""
     length = min(PART_STEPS, max(1, PART_SAMPLES // max(1, series)))
     firsts = range(0, window.count, length)
     return [range(first, min(first + length, window.count)) for first in firsts]
@@ -66,12 +66,12 @@ class Query:
 
     expr: str
     labels: tuple[str, ...]
-    """The first that a series has names its node."""
+    """The first label that a series has names its node."""
     higher_is_worse: bool
 
     @classmethod
     def of(cls, rule: Rule) -> Query | None:
-        """None for a rule that Prometheus does not answer."""
+        """The query of a rule; None if its source is not Prometheus."""
         if rule.source != "prometheus" or rule.expr is None:
             return None
         return cls(rule.expr, rule.node_labels, rule.higher_is_worse)
@@ -79,20 +79,20 @@ class Query:
 
 @dataclass(slots=True)
 class Past:
-    """The history of one query, up to a part that failed."""
+    """The history of one query, up to the first part that failed."""
 
     query: Query
     window: Window
     parts: list[tuple[Part, dict[str, array[float]]]] = field(default_factory=list)
-    """By name, a value for each moment of the part; NaN where there is no finite one."""
+    """By name, a value for each moment of the part; NaN if there is no finite one."""
     error: str | None = None
-    """Why the part after the last failed."""
+    """Why the part after the last one failed; None if none did."""
     warnings: set[str] = field(default_factory=set)
-    """What the server said of answers that were partial."""
+    """The server's warnings about partial answers."""
 
     @property
     def end(self) -> int:
-        """The first step that no part has."""
+        """The step after the last part."""
         return self.parts[-1][0].stop if self.parts else 0
 
     @property
@@ -105,7 +105,9 @@ class Past:
         return {name for _, columns in self.parts for name in columns}
 
     def take(self, part: Part, answer: RangeResult) -> None:
-        """Parts are taken in their order. Of several series of a node the worst value counts."""
+        """Add the next part, in ascending order. If a node has several series, the worst value
+        counts.
+        """
         columns: dict[str, array[float]] = {}
         worse = max if self.query.higher_is_worse else min
         for series in answer.series:
@@ -116,14 +118,15 @@ class Past:
             column = columns.setdefault(name, array("d", [math.nan]) * len(part))
             for at, value in series.points:
                 index = round((at - self.window.at(part.start)) / self.window.step)
-                # A server may give other moments than the requested ones.
+                # A server may return other moments than the requested ones.
                 if 0 <= index < len(part) and math.isfinite(value):
-                    column[index] = worse(value, column[index])  # of NaN, the second, the first
+                    # If the second is NaN, max and min return the first.
+                    column[index] = worse(value, column[index])
         self.parts.append((part, columns))
         self.warnings.update(answer.warnings)
 
     def by_step(self) -> Iterator[Mapping[str, float]]:
-        """At each moment the values by name; none from where the query failed."""
+        """For each moment, the values by name; no values once the query has failed."""
         for part, columns in self.parts:
             for index in range(len(part)):
                 found = ((name, column[index]) for name, column in columns.items())
@@ -134,7 +137,7 @@ class Past:
 async def fetch(
     source: PrometheusSource, window: Window, queries: Mapping[Query, int]
 ) -> dict[Query, Past]:
-    """``queries``: with the number of series that each is expected to have."""
+    """Fetch the history of all queries. ``queries``: with their expected numbers of series."""
     pasts = {query: Past(query, window) for query in queries}
     for query, past in pasts.items():
         for part in parts_of(window, queries[query]):

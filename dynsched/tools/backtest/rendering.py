@@ -1,4 +1,4 @@
-"""The report as tables for people."""
+"""Prints the report as tables for people."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dynsched.util.tables import make_table, named, plain, show
 
 Json = Mapping[str, Any]
 Columns = Mapping[str, str]
-"""The key of the value, by title."""
+"""By title of a column, the key of its values."""
 
 _WORDS: Final = frozenset({"RULE", "SETTING", "NODE"})
-"""Columns of words; the others hold numbers and are aligned to the right."""
+"""Columns of text. The others contain numbers, and are aligned to the right."""
 _SHARES: Final = frozenset({"coverage", "node_time_marked", "marked_before", "marked_after"})
 
 _RULES: Final[Columns] = {
@@ -57,8 +57,8 @@ def render(report: Json, console: Console) -> None:
     _rules(console, {"Before: ": report["before"], "After: ": report["after"]})
     changed = report["difference"]
     differ = f"{counted(len(changed), 'node')} of {report['node_count']} differ."
-    said = differ if changed else "No node would be marked at another time."
-    _section(console, "Difference by node", [said], _CHANGED, changed[:MAX_ROWS])
+    sentence = differ if changed else "No node would be marked at a different time."
+    _section(console, "Difference by node", [sentence], _CHANGED, changed[:MAX_ROWS])
 
 
 def _section(
@@ -89,7 +89,7 @@ def _cell(key: str, value: Any) -> str:
 
 
 def _percent(part: float) -> str:
-    """A small share does not look like none."""
+    """A share in percent. A small one must not look like 0."""
     text = f"{100 * part:.1f} %"
     return "<0.1 %" if part and text == "0.0 %" else text
 
@@ -102,7 +102,7 @@ def _setting(rule: Json) -> str:
 
 
 def _rules(console: Console, sides: Mapping[str, Json]) -> None:
-    """``sides``: by the prefix of their rules' names."""
+    """Print the table of rules. ``sides``: the replays, by the prefix for the names of rules."""
     sentences, entries, sums = [], [], []
     for prefix, side in sides.items():
         total = side["total"]

@@ -1,7 +1,7 @@
-"""A replay: `evaluate` at every moment of the history, on nodes to which its patches are applied.
+"""Replays history: runs `evaluate` at every step, and applies its patches to the nodes.
 
-Writes are assumed to succeed. No pods are known of the past, so rules with ``by: expected`` are
-replayed with their measured values.
+Writes are assumed to succeed. Past pods are unknown, so rules with ``by: expected`` are replayed
+with measured values.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dynsched.tools.backtest.history import Past, Query, Window
 
 
 class Runs:
-    """The steps at which something was so, as runs without a break: ``[begun, ended]``, where
-    ``ended`` is the step after the last.
+    """Steps, stored as runs of consecutive ones: ``[begun, ended]``, where ``ended`` is the step
+    after the last.
     """
 
     __slots__ = ("runs",)
@@ -29,7 +29,7 @@ class Runs:
         self.runs: list[list[int]] = []
 
     def add(self, step: int) -> None:
-        """Steps are added in their order."""
+        """Steps must be added in ascending order."""
         if self.runs and self.runs[-1][1] == step:
             self.runs[-1][1] = step + 1
         else:
@@ -50,8 +50,8 @@ class Times:
 
 @dataclass(slots=True)
 class NodeRecord:
-    """``marked``: of the whole node; it is known where any rule is. ``rules``: of those that apply
-    to the node: where the rule fires and the node is marked. Where the rule marks nothing: where it
+    """``marked``: when the node is marked; known while any rule is. ``rules``: for each rule that
+    applies to the node, when it fires and the node is marked. A rule that marks nothing: when it
     fires.
     """
 
@@ -60,8 +60,8 @@ class NodeRecord:
 
 
 class Record:
-    """The result of a replay. ``nodes``: those that may be marked, by the rules, and because nobody
-    else uses the mark's key.
+    """The result of a replay. ``nodes``: those that may be marked, because the rules select them
+    and nobody else uses the mark's key.
     """
 
     def __init__(self, rule_set: RuleSet, nodes: Mapping[str, Node], window: Window) -> None:
@@ -101,7 +101,7 @@ class Record:
 def replay(
     rule_set: RuleSet, pasts: Mapping[Query, Past], nodes: Mapping[str, Node], window: Window
 ) -> Record:
-    """It begins without marks: with the ``nodes`` as `dynsched prune` would leave them."""
+    """Replay the rules. It begins without marks: with ``nodes`` as `dynsched prune` leaves them."""
     nodes = dict(nodes)
     for patch in plan_prune(nodes.values(), rule_set.mark):
         nodes[patch.node] = apply_patch(nodes[patch.node], patch)

@@ -1,5 +1,5 @@
-"""A replay in numbers, as JSON. The names are a contract (docs/check.md): no key is ever left
-out, and a number that is not known is null.
+"""The numbers of a replay, as JSON. The keys are a contract (docs/check.md): none is ever left out,
+and an unknown number is null.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def side(rule_set: RuleSet, record: Record) -> Json:
 
 
 def difference(before: Record, after: Record) -> list[Json]:
-    """The nodes that differ, those that do most first."""
+    """The nodes that differ, those with the largest difference first."""
     found = []
     for name in before.nodes.keys() | after.nodes.keys():
         old, new = (_of_node(each.nodes.get(name), each.window) for each in (before, after))
@@ -59,7 +59,7 @@ def difference(before: Record, after: Record) -> list[Json]:
 
 
 def tally(by_node: Collection[Times], window: Window) -> Json:
-    """Under their names in the report."""
+    """The numbers of a rule, or of all rules, over these nodes, by their keys in the report."""
     nodes, step = [each.active.runs for each in by_node], window.step
     runs = [(ended - begun) * step for runs in nodes for begun, ended in runs]
     gaps = [(later[0] - earlier[1]) * step for runs in nodes for earlier, later in pairwise(runs)]

@@ -1,1 +1,1 @@
-"""`dynsched doctor`: whether the rules fit the Prometheus and the cluster."""
+"""`dynsched doctor`: checks whether the rules fit Prometheus and the cluster."""

@@ -25,7 +25,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """What the checks of a cluster are about."""
+    """The input of the cluster checks."""
 
     client: KubeClient
     rule_set: RuleSet
@@ -45,7 +45,7 @@ async def metrics_server(cluster: ClusterContext) -> AsyncIterator[Finding]:
 
 
 async def policies(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    """Why new pods do not get the order or the soft affinity, or those that ask get neither."""
+    """Why new pods do not get the order or the soft affinity that rules or labels ask for."""
     client, rule_set = cluster.client, cluster.rule_set
     of_affinity = await affinity_problems(client, rule_set.mark.label)
     for what, fix in of_affinity or ():
@@ -58,26 +58,25 @@ async def policies(cluster: ClusterContext) -> AsyncIterator[Finding]:
         for what, fix in of_order:
             yield warning(f"new pods are not getting the order: {what}", who, fix)
         if not asking:
-            yield hint("no namespace asks for the order, so that no pod gets it", who, LABEL_IT)
+            yield hint("no namespace asks for the order, so no pod gets it", who, LABEL_IT)
     elif of_affinity is None and of_order:
         yield warning(
-            "namespaces ask that their pods avoid hot nodes, and no policy answers",
+            "namespaces ask that their pods avoid hot nodes, but no policy answers",
             f"{who}; rules.yaml has no section order, and the soft affinity is not injected",
             of_order[0].fix,
         )
 
 
 async def karpenter_and_taint(cluster: ClusterContext) -> AsyncIterator[Finding]:
-    """Where NODE_POOLS is served: also by clouds that run Karpenter out of sight."""
+    """Karpenter is recognized by NODE_POOLS, because some clouds run it outside the cluster."""
     taint = cluster.rule_set.mark.taint
     if taint and await inspection.resources(cluster.client, NODE_POOLS):
         yield warning(
-            "Karpenter takes a node with a PreferNoSchedule taint for closed to pods that do not "
-            "tolerate it: while nodes are marked it keeps nodes that it could remove, and adds "
-            "some",
+            "Karpenter treats a PreferNoSchedule taint as a hard one for pods that do not tolerate "
+            "it: while nodes are marked, it keeps nodes that it could remove, and adds others",
             f"the API server serves {NODE_POOLS}; mark.taint is {taint}, which PREFERENCE_POLICY "
             "does not change",
-            "write mark.taint: null, mark by the label, and set PREFERENCE_POLICY=Ignore",
+            "write mark.taint: null, mark with the label, and set PREFERENCE_POLICY=Ignore",
         )
 
 

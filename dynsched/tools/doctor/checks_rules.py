@@ -25,12 +25,12 @@ async def failing(rule: CheckedRule) -> AsyncIterator[Finding]:
         yield error(
             "the query of the rule fails, so the rule knows nothing of any node",
             rule.answer.error,
-            "run the expression in Prometheus's own page, and correct it",
+            "run the expression in Prometheus's web UI, and correct it",
         )
 
 
 async def doubtful(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """What `dynsched check` warns of."""
+    """The warnings of `dynsched check`."""
     if rule.expression.unread:
         raise ExpectedError(rule.expression.unread)
     for warned in lint(rule.context.rule_set):
@@ -43,7 +43,7 @@ async def absent(rule: CheckedRule) -> AsyncIterator[Finding]:
     """Selectors without a series."""
     severity = warning if rule.answer.samples else error
     for selector in rule.expression.selectors:
-        # What would pick or leave out series of others need not be there.
+        # A selector that only filters other series may select none.
         is_needed = not (selector.is_condition and rule.answer.samples)
         if is_needed and not await rule.queries.count(selector.text):
             yield severity(*await _why_absent(selector, rule.queries))
@@ -57,10 +57,10 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
         return (
             f"Prometheus has no metric {name}",
             "it has no series now",
-            "correct the name, or look at Prometheus's page of targets: is its exporter scraped?",
+            "correct the name, or look at Prometheus's targets page: is its exporter scraped?",
         )
     for matcher in matchers:
-        # The others select what has no label, or any.
+        # Other matchers also select series without the label, or with any value of it.
         selects = matcher.op in ("=", "=~") and matcher.value not in ("", ".*", ".+")
         if selects and not await queries.count(selector_text(metric, (matcher,))):
             values = await queries.values(metric, matcher)
@@ -72,22 +72,22 @@ async def _why_absent(selector: SeriesSelector, queries: Queries) -> tuple[str, 
     return (
         f"no series of {metric} has all these labels at the same time",
         f"{selector.text} selects none of {present} series",
-        "compare the matchers with the labels of a series in Prometheus's own page",
+        "compare the matchers with the labels of a series in Prometheus's web UI",
     )
 
 
 async def fragile_joins(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """Joins with series that nothing makes one for each group."""
+    """Joins with a one-side that is not aggregated to one series per group."""
     for join in rule.expression.joins:
         yield warning(
             "the query fails for all nodes as soon as one has two series in a join",
-            f"nothing makes one series of each group: {one_line(join.one_side, _SHOWN)}",
-            f"write in its place: {one_line(join.lasting, _SHOWN)}",
+            f"not aggregated to one series per group: {one_line(join.one_side, _SHOWN)}",
+            f"write instead: {one_line(join.lasting, _SHOWN)}",
         )
 
 
 async def alternatives_without_nodes(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """What stands before an ``or`` and has values, none of which is a node's."""
+    """Operands on the left of an ``or`` that have values, none of which belongs to a node."""
     if len(rule.expression.alternatives) == 1:
         return
     before: list[tuple[str, str]] = []
@@ -98,10 +98,10 @@ async def alternatives_without_nodes(rule: CheckedRule) -> AsyncIterator[Finding
         if found.unmatched:
             before.append((part, f"{found.unmatched[0].value}: {found.unmatched[0].reason}"))
     else:
-        return  # N1 says that no node has a value
+        return  # N1 reports that no node has a value
     for other, why in before:
         yield warning(
-            "one part of an `or` gives all values of nodes, because those before it name no node",
+            "a part of an `or` has values, but of no node: the nodes' values are of a later part",
             f"{one_line(other, _SHOWN)}: {why}",
             f"make {rule.rule.node_labels[0]} the name or an address of the node in this part",
         )
@@ -125,7 +125,7 @@ _OF_ANSWERED: Final[Chain[CheckedRule]] = (
 
 
 async def check_rules(prometheus: PrometheusSource, context: RuleContext, report: Report) -> None:
-    """ExpectedError when Prometheus tells nothing."""
+    """Run all checks of Prometheus rules. Raises ExpectedError if Prometheus answers no query."""
     rules = [rule for rule in context.rule_set.rules if rule.source == "prometheus"]
     if not rules:
         return

@@ -1,4 +1,4 @@
-"""The checks of whose load a series is, and how often it counts: P4 and P10."""
+"""The checks of which node a series belongs to, and whether it counts twice: P4 and P10."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynsched.tools.doctor.findings import Finding, error, warning
 from dynsched.tools.doctor.rule_context import NODE_LABELS, CheckedRule
 from dynsched.util.formatting import label_name
 
-_MAY_HOLD: Final = (
+_NODE_NAMES: Final = (
     "kubernetes_node",
     "kubernetes_io_hostname",
     "nodename",
@@ -22,35 +22,35 @@ _MAY_HOLD: Final = (
     "hostname",
     "host",
 )
-"""Usual labels with the node's name, where ``instance`` is the address of the exporter's pod."""
+"""Common labels for the node's name if ``instance`` is the address of the exporter's pod."""
 _OF_METADATA: Final = r"(?!label_|annotation_)"
-"""kube-state-metrics has the labels of objects as labels with these prefixes."""
+"""Excludes labels with these prefixes: kube-state-metrics copies the labels and annotations of
+objects into them."""
 _CLUSTER: Final = re.compile(
     rf"(?i){_OF_METADATA}(.*(cluster(?!_?ip)|tenant|region|datacenter)|(env|environment|site|dc)$)"
 )
 _COPY: Final = re.compile(
     rf"(?i)(job|service|endpoint|metrics_path)$|{_OF_METADATA}.*(replica(?!set|s$)|^prometheus)"
 )
-"""The labels of scrape jobs, and of the replicas that scrape the same targets. One job may scrape a
-kubelet by two Services, and two of its paths have the same metrics.
-"""
+"""Labels of scrape jobs, and of Prometheus replicas that scrape the same targets. One job may
+scrape a kubelet through two Services, and two paths of a kubelet have the same metrics."""
 LabelSets = Mapping[SeriesSelector, Sequence[Mapping[str, str]]]
 """By selector, the values of the labels that name nodes, jobs and clusters."""
 
 
 async def _label_sets(rule: CheckedRule) -> LabelSets:
-    names = dict.fromkeys((rule.read_label, *rule.rule.node_labels, *NODE_LABELS, *_MAY_HOLD))
+    names = dict.fromkeys((rule.read_label, *rule.rule.node_labels, *NODE_LABELS, *_NODE_NAMES))
     wanted = {*names, *(f"exported_{name}" for name in names)}
     return {
         selector: await rule.queries.label_sets(
-            selector, lambda name: name in wanted or _tells_copies(name)
+            selector, lambda name: name in wanted or _distinguishes_copies(name)
         )
         for selector in rule.expression.selectors
         if not selector.is_condition
     }
 
 
-def _tells_copies(label: str) -> bool:
+def _distinguishes_copies(label: str) -> bool:
     return bool(_CLUSTER.match(label) or _COPY.match(label))
 
 
@@ -78,10 +78,10 @@ async def one_series_a_node(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 
 def _holder(rule: CheckedRule, sets: Sequence[Mapping[str, str]]) -> str:
-    """The label that holds the node, where the rule reads another one; else ""."""
+    """The label that names the node if the rule reads another one; else ""."""
     read, lookup = rule.read_label, rule.context.lookup
     own = f"exported_{read}"
-    if rule.matched.holder or own in (rule.rule.expr or ""):  # the expression makes a label of it
+    if rule.matched.holder or own in (rule.rule.expr or ""):  # the expression already uses it
         return rule.matched.holder
     if not rule.matched.readings:
         return holder_of(sets, (read,), lookup)
@@ -95,8 +95,8 @@ def _another_label(rule: CheckedRule, holder: str, sets: Sequence[Mapping[str, s
     names = (name for name in (read, holder) if name in shown)
     relabelled = holder.startswith("exported_")
     return error(
-        f"the label {holder} holds the node, and the rule reads {read or 'none'}"
-        + (": the node of the exporter" if relabelled else ""),
+        f"the label {holder} holds the node, but the rule reads {read or 'none'}"
+        + (": the exporter's node" if relabelled else ""),
         f"labels of a series: {', '.join(f'{name}={shown[name]!r}' for name in names)}",
         f"aggregate by {holder}, and set node_label: {holder}"
         + ("; or set honor_labels: true in the scrape job" if relabelled else ""),
@@ -104,11 +104,11 @@ def _another_label(rule: CheckedRule, holder: str, sets: Sequence[Mapping[str, s
 
 
 async def copies(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """Nodes whose series come from several clusters, or more than once."""
+    """Nodes with series of several clusters, or with series that count more than once."""
     seen: set[str] = set()
     for selector, sets in (await _label_sets(rule)).items():
         labels = {name for each in sets for name in each} - seen
-        for label in sorted(name for name in labels if _tells_copies(name)):
+        for label in sorted(name for name in labels if _distinguishes_copies(name)):
             for finding in _copied(rule, selector, sets, label):
                 seen.add(label)
                 yield finding
@@ -131,8 +131,8 @@ def _copied(
     select = f'select one of them: {{{label}="..."}}'
     if _CLUSTER.match(label):
         yield error(
-            f"the series come with several values of the label {label}: nodes of different "
-            "clusters have the same address",
+            f"the series have several values of the label {label}: nodes of different clusters "
+            "have the same address",
             evidence,
             select,
         )

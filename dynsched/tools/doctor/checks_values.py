@@ -1,4 +1,4 @@
-"""The checks of a rule's query, of its values and of its samples: P9, P12 and N1."""
+"""The checks of a rule's values and samples: P9, P12 and N1."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dynsched.util.durations import format_duration
 from dynsched.util.formatting import format_threshold, format_value
 
 BEHIND: Final = 5.0
-"""Seconds before now of which a query may be answered; 30 are VictoriaMetrics's own figure."""
+"""Seconds by which a server's answers may be behind now. VictoriaMetrics's default is 30."""
 LAG: Final = 60.0
-"""Seconds that the newest sample may be old, where three scrapes are not longer."""
+"""Maximum age of the newest sample in seconds, unless three scrapes take longer."""
 LATE: Final = 105.0
-"""Seconds until a value shows a new pod in full, from which on the order removes noticeably less of
+"""Seconds until a value shows a new pod in full. Above this, the order removes noticeably less of
 the overload (docs/effect.md)."""
 QUICK: Final = 15.0
 RANGE: Final = 60.0
-"""Seconds between scrapes, and of a range, that P12 advises."""
+"""The scrape interval and the range that P12 advises, in seconds."""
 _NAMED: Final = 3
 _RATIO: Final = 1.0
 _PERCENT: Final = 100.0
 
 
 async def against_threshold(rule: CheckedRule) -> AsyncIterator[Finding]:
-    """Values that are shares of 1 and a threshold in percent, or the reverse."""
+    """Values are ratios (0 to 1) and the threshold is a percentage, or the reverse."""
     limit, form = rule.rule, rule.expression
     values = [each.value for each in rule.answer.samples if math.isfinite(each.value)]
     if not values or not limit.higher_is_worse:
@@ -41,7 +41,8 @@ async def against_threshold(rule: CheckedRule) -> AsyncIterator[Finding]:
         f"threshold {limit.op} {format_threshold(threshold)}; now {format_value(least)} to "
         f"{format_value(most)}"
     )
-    # A cluster that is idle also has values below 1: a multiplication by 100 tells it apart.
+    # Percentages of an idle cluster are below 1 too; a multiplication by 100 shows that they are
+    # percentages.
     are_shares = form.divides and not form.is_percent and least >= 0 and most <= _RATIO + 1e-9
     if are_shares and _RATIO < threshold <= _PERCENT:
         yield error(
@@ -65,7 +66,7 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
     yield (error if lag > rule.rule.stale_after else warning)(
         "the samples come late: a node is hot for that long before the rule can see it",
         f"the newest sample of {late.text} is {format_duration(round(lag))} old",
-        "scrape more often, or ask the Prometheus that scrapes",
+        "scrape more often, or query the Prometheus that scrapes",
     )
 
 
@@ -89,7 +90,7 @@ async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
             ("start VictoriaMetrics with -search.latencyOffset=1s", rule.queries.behind > BEHIND),
         )
         yield hint(
-            "the values show a new pod late, so that the pods after it may go to the same node",
+            "the values show a new pod late, so the next pods may go to the same node",
             f"in full after {format_duration(round(lag))}{every}; docs/effect.md#lag says what a "
             "lag costs",
             listed([fix for fix, helps in fixes if helps]),
@@ -112,8 +113,8 @@ async def uncovered(rule: CheckedRule) -> AsyncIterator[Finding]:
         yield (error if len(missing) == len(applicable) else warning)(
             "nodes have no sample: the rule knows nothing of them",
             f"{len(missing)} of {counted(len(applicable), 'node')}: {some(missing, _NAMED)}",
-            "if P4 names another label, set it; else look at Prometheus's page of targets: is "
-            "their exporter running and scraped?",
+            "if P4 names another label, set it; else look at Prometheus's targets page: is their "
+            "exporter running and scraped?",
         )
     unmatched = {each.value: each.reason for each in found.unmatched if each.value}
     if unmatched:

@@ -1,6 +1,4 @@
-"""One run of the doctor: all chains of checks, and the report. It lists and gets, and writes
-nothing.
-"""
+"""One run of the doctor: all chains of checks, and the report. It writes nothing to the cluster."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ from dynsched.tools.doctor.rule_context import RuleContext
 from dynsched.util.errors import ExpectedError, NotFoundError
 
 _AT_ONCE: Final = 4
-"""Queries at a time: fewer than Prometheus evaluates, so that others are not kept waiting."""
+"""Concurrent queries: fewer than Prometheus allows, so that other clients need not wait."""
 GOOD_REQUESTS: Final = 20.0
-"""Percent by which a pod's use may differ from its request times the ratio of both: within it
-kube-scheduler alone does as well (docs/effect.md#requests)."""
+"""Percent by which the use of a pod may differ from request * (total use / total requests): below
+this, kube-scheduler alone does as well (docs/effect.md#requests)."""
 
 
 def examine(
@@ -37,9 +35,10 @@ def examine(
     prometheus: PrometheusConfig,
     log: Callable[[str], None],
 ) -> Report:
-    """All that is wrong. ``where``: the cluster, and the running dynsched that is asked. ``log``
-    takes which Prometheus is asked, where one had to be found. Raises nothing for what the servers
-    do.
+    """Run all checks. ``where``: the cluster, and the running instance to query. ``log`` takes
+    lines about the Prometheus that is found if none is named.
+
+    Failures of the servers are in the report, and are not raised.
     """
     report = Report()
 
@@ -47,7 +46,7 @@ def examine(
         async with KubeClient(await where.credentials()) as client:
             nodes = await client.list_nodes()
             config = await found_or_default(client, prometheus, log)
-            # Side by side: each waits for its own server, most of the time.
+            # Concurrently, because each mostly waits for its own server.
             await asyncio.gather(
                 report.run(CLUSTER_CHECKS, ClusterContext(client, rule_set)),
                 _check_rules(config, RuleContext(rule_set, nodes), report),
@@ -73,11 +72,11 @@ async def _check_rules(config: PrometheusConfig, context: RuleContext, report: R
 
 
 def check_running(where: Where, report: Report) -> None:
-    """What a running dynsched says of itself: it may go by other rules, and ask another Prometheus,
-    than this doctor.
+    """Add what the running instance reports about itself. It may have other rules and another
+    Prometheus than this doctor.
     """
     try:
-        # 503: it is not well, and says all it can.
+        # With 503 it is unhealthy, but still reports its state.
         accept = (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE)
         _, status = ask_json(where, "/status", key="rules_error", accept=accept)
     except NotFoundError as missing:
@@ -94,7 +93,7 @@ def check_running(where: Where, report: Report) -> None:
 
 
 def _check_requests(where: Where, report: Report) -> None:
-    """What pods' requests are worth here, where the running dynsched has the order."""
+    """Add how well requests predict use, if the running instance has the order."""
     with contextlib.suppress(ExpectedError):
         _, order = ask_json(where, "/order", key="error_of_requests")
         for rule, off in order["error_of_requests"].items():
@@ -102,14 +101,14 @@ def _check_requests(where: Where, report: Report) -> None:
 
 
 def _requests(off: float) -> Finding:
-    """``off``: percent by which new pods' use differs from their requests."""
-    tells = "real load tells more"
+    """``off``: percent by which new pods' use differs from the prediction by their requests."""
+    conclusion = "real load is the better guide"
     fix = "this is what the order is for"
     if off < GOOD_REQUESTS:
-        tells, fix = "kube-scheduler alone does as well", "the order gains little here"
+        conclusion, fix = "kube-scheduler alone does as well", "the order gains little here"
     return hint(
-        f"requests predict what new pods use within {off:.0f} %: {tells}",
-        "new pods of the last minutes, by request times the ratio of use to requests",
+        f"requests predict what new pods use within {off:.0f} %: {conclusion}",
+        "new pods of the last minutes; prediction: request * (total use / total requests)",
         f"nothing to do: {fix} (docs/effect.md#requests)",
     )
 
@@ -117,15 +116,15 @@ def _requests(off: float) -> Finding:
 def _of_status(status: Mapping[str, Any]) -> Iterator[Finding]:
     if status["rules_error"]:
         yield error(
-            "the running dynsched refuses its rules file, and does not go by it",
+            "the running dynsched refuses its rules file, so the file is not in force",
             some(str(status["rules_error"]).splitlines(), most=3),
-            "correct the file (`dynsched check` finds all errors); it is read again by itself",
+            "correct the file (`dynsched check` finds all errors); it is reloaded automatically",
         )
     if status.get("tick") is None:
         return
-    fix = f"it asks Prometheus at {status['source']}; correct the URL, the network or the query"
+    fix = f"it queries Prometheus at {status['source']}; correct the URL, the network or the query"
     if status["error"] is not None:
-        yield error("the running dynsched is not well", status["error"], fix)
+        yield error("the running dynsched reports an error", status["error"], fix)
         return
     failing = {each["rule"]: each["last_error"] for each in status["rules"] if each["last_error"]}
     for why, names in by_reason(failing).items():

@@ -1,4 +1,4 @@
-"""A PromQL expression, as far as the checks go by its form."""
+"""The properties of a PromQL expression that the checks use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Matcher(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesSelector:
-    """``is_condition``: it only picks series of others, at the right of ``and`` or ``unless``."""
+    """``is_condition``: it only filters other series, on the right of ``and`` or ``unless``."""
 
     metric: str
     matchers: tuple[Matcher, ...]
@@ -49,8 +49,9 @@ class SeriesSelector:
 
 
 class Join(NamedTuple):
-    """``group_left``, ``group_right``, or ``on`` alone, with series that nothing makes one for each
-    group: a second series fails the query for all nodes. ``lasting``: the aggregation to write.
+    """``group_left``, ``group_right``, or ``on`` alone, with a one-side that is not aggregated to
+    one series per group: a second series fails the query for all nodes. ``lasting``: the
+    aggregation to write instead.
     """
 
     one_side: str
@@ -66,13 +67,14 @@ class Expression:
     divides: bool = False
     is_percent: bool = False
     alternatives: tuple[str, ...] = ()
-    """The parts of an ``or`` that is the whole expression, or all of it but numbers."""
+    """The operands of an ``or`` that is the whole expression, apart from numbers and functions that
+    keep labels; without an ``or``, the whole expression."""
     joins: tuple[Join, ...] = ()
     root: Any = None
 
     def adds_up(self, selector: SeriesSelector, label: str) -> bool:
-        """Whether a sum or a count adds up the series of a selector that differ in ``label``. In
-        both sides of a division that changes nothing.
+        """Whether a sum or a count adds up the series of a selector that differ in ``label``. If
+        both sides of a division do so, it cancels out, and does not count.
         """
         return self.root is not None and selector in _summed(self.root, label)[1]
 
@@ -100,26 +102,26 @@ def quoted(value: str) -> str:
 
 
 def selector_text(metric: str, matchers: tuple[Matcher, ...]) -> str:
-    """``metric{label="value"}``; a name with dots or the like is written as a matcher."""
+    """``metric{label="value"}``; a metric name with dots, for example, is written as a matcher."""
     if metric and _LEGACY.fullmatch(metric) is None:
         metric, matchers = "", (Matcher("__name__", "=", metric), *matchers)
     inner = ",".join(map(str, matchers))
     return f"{metric}{{{inner}}}" if inner or not metric else metric
 
 
-def _selectors(node: Any, *, picks: bool = False) -> Iterator[SeriesSelector]:
-    """Those in a part of an expression. ``picks``: the part is a condition."""
+def _selectors(node: Any, *, is_condition: bool = False) -> Iterator[SeriesSelector]:
+    """The selectors in a part of an expression. ``is_condition``: the whole part is a condition."""
     if isinstance(node, promql.MatrixSelector):
         node = node.vector_selector
     if isinstance(node, promql.VectorSelector):
-        yield SeriesSelector(*_matched(node), picks)
+        yield SeriesSelector(*_matched(node), is_condition)
     elif isinstance(node, promql.BinaryExpr):
-        yield from _selectors(node.lhs, picks=picks)
-        picks = picks or str(node.op).lower() in ("and", "unless")
-        yield from _selectors(node.rhs, picks=picks)
+        yield from _selectors(node.lhs, is_condition=is_condition)
+        is_condition = is_condition or str(node.op).lower() in ("and", "unless")
+        yield from _selectors(node.rhs, is_condition=is_condition)
     else:
         for each in parts_of(node):
-            yield from _selectors(each, picks=picks)
+            yield from _selectors(each, is_condition=is_condition)
 
 
 def _matched(node: Any) -> tuple[str, tuple[Matcher, ...]]:
@@ -148,7 +150,7 @@ def _fragile_join(operation: Any) -> Join | None:
     if modifier is None or modifier.card == cardinality.ManyToMany:
         return None
     matching = modifier.matching
-    if modifier.card == cardinality.OneToOne and matching is None:  # by all labels of a series
+    if modifier.card == cardinality.OneToOne and matching is None:  # it matches on all labels
         return None
     one_side = operation.lhs if modifier.card == cardinality.OneToMany else operation.rhs
     labels = None
@@ -163,11 +165,11 @@ def _fragile_join(operation: Any) -> Join | None:
 
 
 def _is_aggregated(node: Any, labels: Collection[str] | None) -> bool:
-    """Whether there is one series for each group of ``labels`` (None: they are not known)."""
+    """Whether there is one series for each group of ``labels`` (None: unknown labels)."""
     node = bare(node)
-    if isinstance(node, promql.BinaryExpr):  # one side alone has a series for each group
+    if isinstance(node, promql.BinaryExpr):  # one aggregated side is enough
         return _is_aggregated(node.lhs, labels) or _is_aggregated(node.rhs, labels)
-    if isinstance(node, promql.Call):  # label_replace makes other labels
+    if isinstance(node, promql.Call):  # label_replace changes labels, so they are unknown inside
         return name_of(node) == "vector" or any(_is_aggregated(arg, None) for arg in node.args)
     if not isinstance(node, promql.AggregateExpr) or str(node.op) in RANKS:
         return False
@@ -182,8 +184,8 @@ _Selectors = frozenset[SeriesSelector]
 
 
 def _summed(node: Any, label: str) -> tuple[_Selectors, _Selectors]:
-    """The selectors whose ``label`` is still there in the series of this part, and the selectors of
-    which series that differ in it are added up.
+    """Two sets of selectors: those whose ``label`` remains in the series of this part, and those
+    whose series are added up although they differ in it.
     """
     if isinstance(node, (promql.MatrixSelector, promql.VectorSelector)):
         return frozenset(_selectors(node)), frozenset()

@@ -1,4 +1,4 @@
-"""What the doctor finds, and the report of it: for people, and as JSON."""
+"""The doctor's findings, and the report of them: for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
     rule: str | None
     summary: str
     evidence: str
-    """Figures, names, or a part of an expression that show it."""
+    """Numbers, names, or a part of an expression that show the problem."""
     fix: str
 
 
@@ -57,25 +57,25 @@ class NotChecked(NamedTuple):
 
 
 Check = Callable[[_T], AsyncIterator[Finding]]
-"""Finds what is wrong with a subject. Raises ExpectedError where that cannot be known."""
+"""Yields the findings about a subject. Raises ExpectedError if it cannot be checked."""
 Chain = Sequence[tuple[str, Check[_T]]]
-"""Checks with their codes, in the order in which they are made."""
+"""Checks with their codes, in the order in which they run."""
 
 
 @dataclass(slots=True)
 class Report:
-    """``unreachable``: a line for each server that did not answer, so that nothing was checked."""
+    """``unreachable``: a line for each server that did not answer, so that checks are missing."""
 
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[NotChecked] = field(default_factory=list)
     unreachable: list[str] = field(default_factory=list)
 
     def add(self, code: str, found: Iterable[Finding], rule: str | None = None) -> None:
-        """The findings of a check, each once: a rule can have a selector several times."""
+        """Add the findings of a check without duplicates: a rule can repeat a selector."""
         self.findings += (each._replace(code=code, rule=rule) for each in dict.fromkeys(found))
 
     async def run(self, chain: Chain[_T], subject: _T, rule: str | None = None) -> None:
-        """Add all that the checks find. One that cannot be made does not stop the others."""
+        """Run the checks and add their findings. One that fails does not stop the others."""
         for code, check in chain:
             try:
                 self.add(code, [each async for each in check(subject)], rule)
@@ -88,7 +88,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: no error; 1: there is one; 2: a server could not be asked."""
+        """0: no error; 1: at least one; 2: a server did not answer."""
         if self.unreachable:
             return 2
         return int(any(each.severity is Severity.ERROR for each in self.findings))
@@ -104,7 +104,7 @@ class Report:
 
 
 def render(report: Report, console: Console) -> None:
-    """No table: what its columns would hold is sentences."""
+    """Print the report. It is not a table, because its columns would contain sentences."""
     for each in report.findings:
         about = f"{each.rule}: " if each.rule else ""
         head = plain(f"{each.code:<4}{each.severity!s:<8} ", _STYLES[each.severity])

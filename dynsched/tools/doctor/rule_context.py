@@ -1,6 +1,7 @@
-"""What the checks of rules are about: the rules with their answers, and the queries that the checks
-send to Prometheus, a bounded number for each rule: its expression, and some ten counts for each
-selector. No answer has more than a series for each node and job.
+"""The input of rule checks: the rules with their query results, and the checks' own queries.
+
+Each rule causes a bounded number of queries: its expression, and about ten counts per selector. No
+answer has more than one series per node and job.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from dynsched.util.formatting import label_name
 NODE_LABELS: Final = ("node", "instance")
 _SHOWN_VALUES: Final = 5
 _RECENT: Final = 600.0
-"""Seconds before now in which the labels of series are looked up."""
+"""Labels are looked up in the series of this many seconds before now."""
 
 
 class Queries:
-    """Each answer is kept. Every method raises ExpectedError for a query that fails."""
+    """Queries Prometheus, and caches the answers. Methods raise ExpectedError if a query fails."""
 
     def __init__(self, prometheus: PrometheusSource, clock: ServerClock) -> None:
         self.prometheus = prometheus
@@ -52,7 +53,7 @@ class Queries:
         return tuple(each.labels.get(matcher.name, "") for each in found)
 
     async def interval(self, rule: Rule) -> float:
-        """Seconds between two scrapes of the rule's targets; 0 if it is not known."""
+        """Seconds between two scrapes of the rule's targets; 0 if unknown."""
         return await scrape_interval(self.samples, rule) or 0.0
 
     async def lag(self, selector: SeriesSelector) -> float:
@@ -62,7 +63,7 @@ class Queries:
     async def label_sets(
         self, selector: SeriesSelector, wanted: Callable[[str], bool]
     ) -> Sequence[Mapping[str, str]]:
-        """The different values of the wanted labels that the series of a selector have."""
+        """The distinct combinations of the wanted labels in the series of a selector."""
         since = {"start": f"{self.now - _RECENT:.3f}", "end": f"{self.now:.3f}"}
         names, error = await self.prometheus.read("labels", {"match[]": selector.text, **since})
         _require(error)
@@ -90,7 +91,7 @@ class RuleContext:
 
 @dataclass(frozen=True)
 class CheckedRule:
-    """One rule, and what Prometheus answers to its expression."""
+    """One rule, and Prometheus's answer to its expression."""
 
     rule: Rule
     answer: QueryResult
@@ -105,12 +106,12 @@ class CheckedRule:
 
     @property
     def read_label(self) -> str:
-        """The label by which the samples of the answer name their node; "" where they have none."""
+        """The label that names the node in the samples of the answer; "" if they have none."""
         first = self.answer.samples[0].labels if self.answer.samples else {}
         return next((label for label in self.rule.node_labels if label in first), "")
 
     def node_of(self, labels: Mapping[str, str]) -> str:
-        """The node that a series with these labels is of; "" where they name none."""
+        """The node of a series with these labels; "" if they name none."""
         names = (self.read_label, *self.rule.node_labels, *NODE_LABELS)
         texts = (labels[name] for name in names if name in labels)
         return next((node for text in texts if (node := self.context.lookup.find(text).node)), "")

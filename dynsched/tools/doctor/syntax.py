@@ -1,4 +1,4 @@
-"""`dynsched check`: expressions of rules files are parsed, by a server (--prom) or else here."""
+"""`dynsched check`: parses the expressions of rules files, by a server (--prom) or else here."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from dynsched.core.load.lag import needs_reach
 from dynsched.rules.parse import ParsedRules
 from dynsched.rules.promql import UnreadError, parse
 
-if TYPE_CHECKING:  # to import it takes half a second, which a check without a server has no use for
+if TYPE_CHECKING:  # importing it takes half a second, and only a check with a server needs it
     from dynsched.sources.prometheus import PrometheusSource
 
 _PLACE: Final = re.compile(r"\b\d+:\d+: parse error: .*", re.DOTALL)
-"""The place in the expression, in an error of Prometheus."""
+"""The part of a Prometheus error that begins with the position in the expression."""
 
-UNREAD: Final = "neither dynsched nor this server's parse_query reads its ranges"
+UNREAD: Final = "neither dynsched nor this server's parse_query can read its ranges"
 SAY_LAG: Final = "write `lag:` in the rule (docs/rules.md#lag)"
 
 
 def parse_here(report: ParsedRules) -> ParsedRules:
-    """With a warning for each expression that is not read here: a server may read it."""
+    """Add a warning for each expression that cannot be parsed here; a server may parse it."""
     warnings = [*report.warnings]
     for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
         try:
@@ -39,8 +39,8 @@ def parse_here(report: ParsedRules) -> ParsedRules:
 async def parse_by_server(
     reports: Sequence[ParsedRules], source: PrometheusSource
 ) -> tuple[list[ParsedRules], str | None]:
-    """The reports with what the server does not parse; and why it could not be asked. Each
-    expression is evaluated once: every server has the page for that.
+    """The reports, with the expressions that the server refuses; and why it could not be queried.
+    Each expression is evaluated once, because every server has an endpoint for that.
     """
     found = list(reports)
     for at, report in enumerate(reports):
@@ -58,8 +58,8 @@ async def parse_by_server(
             if not answer.refused:
                 return found, answer.error
             match = _PLACE.search(answer.error)
-            said = match[0] if match else answer.error
-            message = f"rule {rule.name}: Prometheus refuses the expression: {said}"
+            reason = match[0] if match else answer.error
+            message = f"rule {rule.name}: Prometheus refuses the expression: {reason}"
             refused = report.of_expr(index, message)
             found[at] = replace(found[at], errors=(*found[at].errors, refused))
     return found, None
