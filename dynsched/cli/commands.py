@@ -235,7 +235,7 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
     help="Prune only if the Lease `dynsched` has not been renewed for this long (for example 10m) "
     "or does not exist. The janitor uses it.",
 )
-@flags.lease_namespace
+@flags.lease_namespace_or_any
 @click.option(
     "--take-lease",
     is_flag=True,
@@ -247,8 +247,8 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
 def prune(*, if_lease_older_than: str | None, **given: Any) -> None:
     """Remove the order, and everything that dynsched ever put on nodes, and nothing else.
 
-    Running instances would set the marks again. While one holds the Lease `dynsched` in any
-    namespace (with --lease-namespace: in that one), nothing is removed and the exit code is 1.
+    Running instances would set the marks again. While one holds the Lease `dynsched`, nothing is
+    removed and the exit code is 1.
 
     \b
     Example:

@@ -179,7 +179,7 @@ def _prometheus(default: str) -> Callable[[F], F]:
 
 prometheus = _prometheus("Default: http://localhost:9090.")
 prometheus_or_found = _prometheus(
-    "Default: one that is found in the cluster, else http://localhost:9090."
+    "Default: one that is found in the cluster, else http://localhost:9090 (`top`: metrics-server)."
 )
 prometheus_if_given = _prometheus("Default: none.")
 for_the_page = options(
@@ -239,10 +239,16 @@ webhook = options(
         help="Address of the admission webhook.",
     ),
 )
-lease_namespace = option(
-    "--lease-namespace",
-    metavar="NAMESPACE",
-    help="Namespace of the Lease `dynsched`. Default: the pod's, else the kubeconfig's.",
+
+
+def _lease_namespace(default: str) -> Callable[[F], F]:
+    help_text = f"Namespace of the Lease `dynsched`. Default: {default}"
+    return option("--lease-namespace", metavar="NAMESPACE", help=help_text)
+
+
+lease_namespace = _lease_namespace("the pod's, else the kubeconfig's.")
+lease_namespace_or_any = _lease_namespace(
+    "every namespace; with --if-lease-older-than the pod's, else the kubeconfig's."
 )
 
 

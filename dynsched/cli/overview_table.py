@@ -142,7 +142,7 @@ def _preferred(ranked: Sequence[Part]) -> str:
 
 
 def _row(node: Part, hot_above: Part) -> list[str | Text]:
-    hot = ", ".join(_SAID[each] for each in node["hot_resources"])
+    hot = ", ".join(_NAMES[each] for each in node["hot_resources"])
     not_hot = "" if node["hot"] is None else "-"
     cells: list[str | Text] = [node["name"], plain(hot, STYLES["firing"]) if hot else not_hot]
     for part, most in ((node[each], hot_above[each]) for each in _RULES):
