@@ -1,1 +1,1 @@
-"""The only code that touches the API server: reads by watch, writes by one merge patch a node."""
+"""The only code that talks to the API server. It reads by watch, and writes one patch per node."""

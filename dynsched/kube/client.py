@@ -1,5 +1,5 @@
-"""Nodes, their metrics, Events and Bindings at the API server. Other objects are read and written
-in the modules that are about them.
+"""Reads and writes nodes, their metrics, Events and Bindings at the API server. Other objects have
+their own modules.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dynsched.util.errors import ClusterError
 from dynsched.util.formatting import as_mapping, parse_time
 
 EVENT_NAMESPACE: Final = "default"
-"""Events on objects without a namespace must be here; `kubectl describe node` finds them."""
+"""Events on cluster-scoped objects must be here; `kubectl describe node` finds them."""
 
 _NODES: Final = "/api/v1/nodes"
 _MERGE_PATCH: Final = {"Content-Type": "application/merge-patch+json"}
 _APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 _FORCED: Final = {"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Ignore"}
-"""JSON is YAML, and long to parse: without Ignore the API server does it twice, for warnings."""
+"""JSON is parsed as YAML, which is slow. Without Ignore it is parsed twice, for warnings."""
 _WRITE: Final = {"fieldManager": FIELD_MANAGER}
 _LIST_NODES: Final = ApiRequest("list", "nodes", _NODES)
 _METRICS: Final = "metrics.k8s.io"
@@ -46,8 +46,8 @@ _AWAY: Final = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStat
 
 
 class LeaderWriter:
-    """The one path of what only the leader may write: nodes and the order. Each write is sent only
-    while ``may_write()``, and takes at most ``limit`` seconds, as the election assumes.
+    """Sends the writes that only the leader may make: nodes and the order. Each write is sent only
+    if ``may_write()``, and takes at most ``limit`` seconds, as the election assumes.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class LeaderWriter:
         shape: Any = Any,
         **request: Unpack[RequestOptions],
     ) -> ApiResponse:
-        """As `KubeApi.call`. When the caller is cancelled, the write goes on: it may have been sent
-        already, so the Lease must wait for it.
+        """Like `KubeApi.call`. If the caller is cancelled, the write continues: it may have been
+        sent already, so the Lease must not be released before it ends.
         """
         request["may_write"] = self.may_write
 
@@ -87,21 +87,21 @@ class LeaderWriter:
         return task.result()
 
     async def wait_for_writes(self) -> None:
-        """Return when no write is under way: after the limit at the latest, where none begins."""
+        """Wait until no write is in progress: at most ``limit`` seconds, if no new one begins."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
     def _ended(self, task: asyncio.Task[ApiResponse]) -> None:
         self._under_way.discard(task)
         if not task.cancelled():
-            task.exception()  # asyncio logs those that nobody asks for
+            task.exception()  # else asyncio logs it as never retrieved
 
 
 class KubeClient(KubeApi):
     """Every method raises ClusterError (or ForbiddenError, SetupError, ...), after bounded retries.
 
-    Nodes are patched by ``writer``. Events are sent without it: a late one reports what happened
-    while we led.
+    Nodes are patched through ``writer``. Events are not: a late Event reports what happened while
+    we were the leader.
     """
 
     def __init__(self, credentials: CredentialProvider, writer: LeaderWriter | None = None) -> None:
@@ -109,14 +109,15 @@ class KubeClient(KubeApi):
         self._writer = writer or LeaderWriter()
 
     async def read(self, name: str) -> Node | None:
-        """The node as it is now; None when there is none of this name."""
+        """The node as it is now; None if it does not exist."""
         call = ApiRequest("get", "nodes", _object(_NODES, name), name)
         answer = await self.call(call, accept=(HTTPStatus.NOT_FOUND,), shape=msgspec.Raw)
         return None if answer.status == HTTPStatus.NOT_FOUND else _node(call, answer)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Send the JSON merge patch; the node as stored. With the observed resourceVersion in the
-        body it is safe to send again: had it arrived, the second is a conflict. NotPermittedError.
+        """Send the JSON merge patch; returns the node as stored. With the observed resourceVersion
+        in the body it is safe to resend: if it had arrived, the second one is a conflict.
+        NotPermittedError if it was not sent.
         """
         call = ApiRequest("patch", "nodes", _object(_NODES, patch.node), patch.node)
         request = merge(patch.body)
@@ -124,21 +125,21 @@ class KubeClient(KubeApi):
         return _node(call, await self._writer.write(self, call, **request, shape=msgspec.Raw))
 
     async def list_nodes(self) -> dict[str, Node]:
-        """All by name. ConflictError when the list's snapshot expired between two pages."""
+        """All nodes by name. ConflictError if the list's snapshot expired between two pages."""
         nodes: dict[str, Node] = {}
         async for page in pages(self, _LIST_NODES, msgspec.Raw):
             found = map(decode_node, page.items or ())
             nodes.update((node.name, node) for node in found if node is not None)
-            del page  # or two pages would be in memory while the next one comes
+            del page  # else two pages would be in memory while the next one arrives
         return nodes
 
     async def create_event(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Sent once only, so that none is doubled."""
+        """Create an Event. It is sent only once, so that there is no duplicate."""
         call = ApiRequest("create", "events", _events(namespace))
         await self.call(call, query=_WRITE, body=body, resend=False)
 
     async def patch_event(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
-        """Merge ``body`` into the Event; False when it is gone (the server keeps them an hour)."""
+        """Merge ``body`` into the Event; False if it is gone (it is kept for an hour)."""
         call = ApiRequest("patch", "events", _object(_events(namespace), name), name)
         answer = await self.call(call, **merge(body), accept=(HTTPStatus.NOT_FOUND,))
         return answer.status != HTTPStatus.NOT_FOUND
@@ -150,14 +151,15 @@ class _NodeMetrics(Named, gc=False):
 
 
 async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
-    """What every node uses, as metrics-server last measured it. ``api`` is a separate instance: one
-    that hangs must not hold up other calls. Raises ClusterError (ForbiddenError, ...).
+    """The usage of every node, as last measured by metrics-server. ``api`` is a separate instance,
+    because a hanging metrics-server must not delay other calls. Raises ClusterError
+    (ForbiddenError, ...).
     """
     for request in _LIST_METRICS:
         answer = await api.call(
             request,
             accept=(HTTPStatus.NOT_FOUND, *_AWAY),
-            resend=False,  # the next tick asks again
+            resend=False,  # the next tick lists again
             shape=ListPage[_NodeMetrics],
         )
         if answer.status != HTTPStatus.NOT_FOUND:
@@ -170,11 +172,11 @@ async def list_node_metrics(api: KubeApi) -> list[NodeUsage]:
         )
     if answer.status in _AWAY:
         raise ClusterError(
-            f"{where}: metrics-server does not answer; is it running? look at `kubectl get "
-            "apiservices`, at those of metrics.k8s.io"
+            f"{where}: metrics-server does not answer; is it running? look for {_METRICS} in "
+            "`kubectl get apiservices`"
         )
     named = (item for item in answer.body.items or () if item.metadata.name)
-    # In a thread: at 5,000 nodes this is 40 ms, for which HTTP should not wait.
+    # In a thread: for 5,000 nodes this takes 40 ms, which would delay HTTP responses.
     return await asyncio.to_thread(lambda: list(map(_usage, named)))
 
 
@@ -186,10 +188,10 @@ def _usage(item: _NodeMetrics) -> NodeUsage:
 
 
 async def bind_pod(api: KubeApi, *, namespace: str, pod: str, uid: str, node: str) -> None:
-    """Create the Binding; needs ``pods/binding`` ``create``. Sent once: if it arrived although no
-    answer came, the scheduler sees the pod on its node.
+    """Create the Binding; needs ``create`` on ``pods/binding``. It is sent only once: if it arrived
+    and the response was lost, the scheduler sees the pod on its node.
 
-    ConflictError when the pod has a node already or is another one; NotFoundError.
+    ConflictError if the pod already has a node or another uid; NotFoundError.
     """
     path = _object(f"/api/v1{in_namespace(namespace)}/pods", pod)
     call = ApiRequest("create", "pods/binding", f"{path}/binding", f"{namespace}/{pod}")
@@ -203,13 +205,13 @@ async def bind_pod(api: KubeApi, *, namespace: str, pod: str, uid: str, node: st
 
 
 def merge(body: Mapping[str, Any]) -> RequestOptions:
-    """The parts of a `KubeApi.call` that sends a JSON merge patch."""
+    """Options of a `KubeApi.call` that sends a JSON merge patch."""
     return {"query": _WRITE, "body": body, "headers": _MERGE_PATCH}
 
 
 def apply(body: Mapping[str, Any]) -> RequestOptions:
-    """The parts of a `KubeApi.call` by server-side apply: it creates the object where it is
-    missing, by a right that names it.
+    """Options of a `KubeApi.call` for server-side apply. It creates the object if it is missing,
+    with a permission that can be limited to the object's name.
     """
     return {"query": _FORCED, "body": body, "headers": _APPLY}
 

@@ -1,4 +1,4 @@
-"""The nodes as they are known, and the only way to read and patch one."""
+"""The known nodes, and the only way to read and patch a node."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from dynsched.util.errors import ConflictError, NotFoundError
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether resourceVersion ``version`` was given before ``than``, within one history of etcd.
-    They compare as decimal integers (KEP-5504); where they are something else, nothing can be said.
+    """Whether resourceVersion ``version`` is older than ``than``, within one history of etcd. They
+    compare as decimal integers (KEP-5504); False if one of them is something else.
     """
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 class NodeStore:
-    """Nodes by name: from watch events (which may be late), from the answers to our own calls
-    (which are ahead of the watch) and from lists. Every method may be called from any thread.
+    """Nodes by name: from watch events (which may be late), from the responses to our own calls
+    (which are ahead of the watch) and from lists. All methods are thread-safe.
     """
 
     def __init__(self) -> None:
         self.synced = False
-        """Whether all have been listed; an outage makes nodes old, not gone."""
+        """Whether all nodes have been listed. In an outage nodes are old, not gone."""
         self.error: str | None = None
-        """Why what is known may be old; None while all is well."""
+        """Why the known nodes may be outdated; None if they are not."""
         self._nodes: dict[str, Node] = {}
         self._view: Mapping[str, Node] | None = None
         self._changes = 0
@@ -39,25 +39,24 @@ class NodeStore:
         self._lock = threading.Lock()
 
     def nodes(self) -> Mapping[str, Node]:
-        """All by name. The mapping never changes; it is the same object until something changed."""
+        """All nodes by name. The mapping is immutable, and the same object until a node changes."""
         with self._lock:
             if self._view is None:
                 self._view = MappingProxyType(dict(self._nodes))
             return self._view
 
     def find(self, name: str) -> Node | None:
-        """One node as it is now."""
         with self._lock:
             return self._nodes.get(name)
 
     @property
     def changes(self) -> int:
-        """How many changes there were."""
+        """The number of changes so far."""
         return self._changes
 
     def offer(self, node: Node, *, only_known: bool = False) -> None:
-        """Keep ``node`` unless a newer state of it is known. ``only_known``: for answers to our own
-        calls, which must not bring a deleted node back.
+        """Store ``node`` unless a newer state of it is known. ``only_known``: for responses to our
+        own calls, which must not bring back a deleted node.
         """
         with self._lock:
             known = self._nodes.get(node.name)
@@ -68,16 +67,17 @@ class NodeStore:
             self._put(node)
 
     def drop(self, name: str, uid: str) -> None:
-        """Forget the node, if it is still the one with this uid (a namesake may have followed)."""
+        """Remove the node if it still has this uid; a new one may have taken its name."""
         with self._lock:
             known = self._nodes.get(name)
             if known is not None and known.uid == uid:
                 self._drop(name)
 
     def correct(self, listed: Mapping[str, Node], since: int) -> None:
-        """Take over a whole list. Nodes that changed after the change ``since``, when the list was
-        requested, are newer than the list. For all others the list is right, whatever the versions
-        are: an etcd that was restored from a backup counts from an earlier one.
+        """Replace the nodes with a complete list. ``since`` is the value of `changes` when the list
+        was requested: nodes that changed later are newer than the list and are kept. For all
+        others the list is right, whatever the versions: a restored etcd continues from an earlier
+        one.
         """
         with self._lock:
             for name in [*self._nodes.keys() - listed.keys()]:
@@ -104,7 +104,7 @@ class NodeStore:
 
 
 class NodeCluster:
-    """The nodes, and the only way to read and patch one."""
+    """A store of nodes, and the client that reads and patches them."""
 
     def __init__(self, client: KubeClient, store: NodeStore) -> None:
         self._client = client
@@ -125,9 +125,7 @@ class NodeCluster:
         return self._store.nodes()
 
     async def read(self, name: str) -> Node | None:
-        """The node as the API server has it, which is then known; None where it is gone.
-        ClusterError.
-        """
+        """Read the node from the API server into the store; None if it is gone. ClusterError."""
         known = self._store.find(name)
         node = await self._client.read(name)
         if node is not None:
@@ -137,7 +135,7 @@ class NodeCluster:
         return node
 
     async def patch(self, patch: NodePatch) -> Node:
-        """As `KubeClient.patch`; after a NotFoundError the node is forgotten."""
+        """Like `KubeClient.patch`, and updates the store. NotFoundError also removes the node."""
         known = self._store.find(patch.node)
         try:
             node = await self._client.patch(patch)
@@ -150,27 +148,27 @@ class NodeCluster:
 
     @classmethod
     async def listed(cls, client: KubeClient) -> Self:
-        """As it is listed now, and as our own calls will find it; without a watch."""
+        """A cluster from one list, without a watch: only our own calls update it."""
         store = NodeStore()
         store.correct(await client.list_nodes(), store.changes)
         return cls(client, store)
 
 
 class DryRunCluster(NodeCluster):
-    """A cluster whose patches change a copy of the nodes and are not sent: the next pass decides on
-    the nodes as this one would have left them. Where somebody else changes what a patch changed,
+    """A cluster whose patches are not sent but change copies of the nodes, so that the next pass
+    sees the nodes as this one would have left them. If anyone else changes what a patch changed,
     the copy is dropped.
     """
 
     def __init__(self, client: KubeClient, store: NodeStore) -> None:
         super().__init__(client, store)
         self._patches: dict[str, tuple[Node, list[NodePatch]]] = {}
-        """By name: the node as it really was at the last patch, and all patches."""
+        """By name: the real node at the last patch, and all patches."""
         self._real: Mapping[str, Node] = {}
         self._view: Mapping[str, Node] | None = None
 
     def nodes(self) -> Mapping[str, Node]:
-        """All by name, with the patches."""
+        """All nodes by name, with the patches applied."""
         real = super().nodes()
         if self._view is None or real is not self._real:
             copies = ((name, self._copy_of(name, real.get(name))) for name in [*self._patches])
@@ -179,7 +177,7 @@ class DryRunCluster(NodeCluster):
         return self._view
 
     def _copy_of(self, name: str, node: Node | None) -> Node | None:
-        """None, and its patches are dropped, where nothing is left of them."""
+        """The patched node, or None if its patches are obsolete; they are then dropped."""
         before, patches = self._patches[name]
         if node is not None and _own_part(node, patches) == _own_part(before, patches):
             copy = reduce(apply_patch, patches, node)
@@ -189,11 +187,11 @@ class DryRunCluster(NodeCluster):
         return None
 
     async def read(self, name: str) -> Node | None:
-        """The copy."""
+        """The node with the patches applied."""
         return self.nodes().get(name)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """Change the copy. NotFoundError and ConflictError as of a real one."""
+        """Patch the copy. NotFoundError and ConflictError as for a real patch."""
         node = super().nodes().get(patch.node)
         if node is None:
             raise NotFoundError(f"node {patch.node} is gone")

@@ -1,4 +1,4 @@
-"""The credentials of this process at the API server: one provider for all clients."""
+"""The credentials of this process for the API server. All clients share one provider."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dynsched.util.errors import KubeConfigError
 logger = logging.getLogger(__name__)
 
 MIN_GAP: Final = 5.0
-"""Seconds between two loads at least: an exec plugin is a process each time."""
+"""Minimum seconds between two loads, because each may start an exec plugin."""
 _TIMEOUT: Final = 60.0
-"""Seconds that a reload may take. An exec plugin that hangs is then run again."""
+"""Maximum seconds for a reload. The next reload starts a hanging exec plugin again."""
 
 
 class CredentialProvider:
-    """Loads the kubeconfig again when its credentials have expired or were refused. All clients
-    wait for the same reload, so that an exec plugin runs once for all of them.
+    """Reloads the kubeconfig when its credentials have expired or were refused. All clients share
+    a reload, so that an exec plugin runs once for all of them.
 
-    The package's ``refresh_api_key_hook`` is not used: it renews tokens, but neither client
-    certificates nor the CA.
+    The ``refresh_api_key_hook`` of the `kubernetes` package is not used: it renews tokens, but
+    neither client certificates nor the CA.
     """
 
     def __init__(self, config: KubeConfig, *, min_gap: float = MIN_GAP) -> None:
@@ -34,8 +34,8 @@ class CredentialProvider:
         self._reload: asyncio.Task[None] | None = None
 
     async def current(self, refused: KubeConfig | None = None) -> KubeConfig:
-        """The credentials to send; loaded again if they have expired or log in as ``refused``.
-        Where that fails, or is too soon, they are the former ones.
+        """The credentials to send. They are reloaded if they have expired or log in as ``refused``.
+        If the reload fails or is too soon, the previous ones are returned.
         """
         is_refused = refused is not None and self.config.logs_in_as(refused)
         if is_refused or self.config.has_expired:
@@ -43,17 +43,17 @@ class CredentialProvider:
                 if time.monotonic() - self._loaded_at < self._min_gap:
                     return self.config
                 self._reload = asyncio.create_task(self._load_again(), name="credentials")
-            await asyncio.shield(self._reload)  # one client's timeout is not the others'
+            await asyncio.shield(self._reload)  # a client's timeout must not cancel it for others
         return self.config
 
     async def _load_again(self) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 self.config = await self.config.reload()
-        except (KubeConfigError, TimeoutError) as error:  # also of a certificate without its key
-            # The former ones may still be good; if they are not, the server will say so.
+        except (KubeConfigError, TimeoutError) as error:  # also for a certificate without key
+            # The previous ones may still be valid; if not, the server refuses them.
             why = str(error) or f"not within {_TIMEOUT:g} s"
-            logger.warning("credentials could not be read again: %s", why)
+            logger.warning("the credentials could not be reloaded: %s", why)
         finally:
             self._loaded_at = time.monotonic()
 

@@ -1,6 +1,6 @@
-"""From a raw Node to the small `core.nodes.Node`. Only those fields are decoded; the rest, nine
-tenths of the bytes, is skipped. An object whose fields are not of the expected types is no node for
-us: a patch of it might undo what others wrote.
+"""Decodes a raw Node to the small `core.nodes.Node`. Only its fields are decoded; the rest, nine
+tenths of the bytes, is skipped. An object with fields of unexpected types is rejected, because a
+patch of it might undo what others wrote.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Address(msgspec.Struct, gc=False):
 
 
 class Amounts(msgspec.Struct, gc=False):
-    """Kubernetes quantities, as they are written."""
+    """Kubernetes quantities, not parsed."""
 
     cpu: str | int | float | None = None
     memory: str | int | float | None = None
@@ -64,7 +64,7 @@ _BODY: Final = msgspec.json.Decoder(_Body)
 
 
 def decode_node(body: bytes | msgspec.Raw) -> Node | None:
-    """What is kept of a Node's JSON; None for what is no Node. ValueError for what is no JSON."""
+    """The Node in ``body``; None if it is not a Node. ValueError if it is not JSON."""
     try:
         found = _BODY.decode(body)
     except msgspec.ValidationError:
@@ -86,7 +86,7 @@ def decode_node(body: bytes | msgspec.Raw) -> Node | None:
         annotations=dict(ours) or _NO_TEXTS,
         taints=tuple(found.spec.taints or ()),
         addresses=tuple(
-            # The hostname usually is the name, and then the same object.
+            # The hostname usually equals the name; then both share one string.
             (sys.intern(each.type), name if each.address == name else each.address)
             for each in status.addresses or ()
             if each.address
@@ -97,30 +97,32 @@ def decode_node(body: bytes | msgspec.Raw) -> Node | None:
 
 
 def node_of(raw: object) -> Node | None:
-    """As `decode_node`, of a decoded Node."""
+    """Like `decode_node`, for an object that is already parsed from JSON."""
     return decode_node(msgspec.json.encode(raw))
 
 
 def quantity(value: object) -> float | None:
-    """A Kubernetes quantity (``3920m``, ``7901212Ki``, ``8``) as a number; None when it is none."""
+    """A Kubernetes quantity (``3920m``, ``7901212Ki``, ``8``) as a number; None if invalid."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
     try:
         number: Decimal = parse_quantity(value)  # type: ignore[no-untyped-call]
-        amount = float(number)  # infinity, where the number has hundreds of digits
+        amount = float(number)  # infinity if the number has hundreds of digits
     except ValueError:
         return None
     return amount if math.isfinite(amount) and amount >= 0 else None
 
 
 def _interned(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Thousands of nodes share most keys and values; those that have none share the mapping."""
+    """A mapping with shared strings: thousands of nodes have mostly the same keys and values. Empty
+    mappings are one object.
+    """
     return {sys.intern(key): _shared_text(text) for key, text in pairs} or _NO_TEXTS
 
 
 @lru_cache(maxsize=8192)
 def _shared_text(text: str) -> str:
-    """The same object for equal texts. Python 3.12 never frees what is interned."""
+    """One object for equal texts. Not `sys.intern`: Python 3.12 never frees interned strings."""
     return text
 
 

@@ -1,8 +1,9 @@
-"""Leader election by a Lease, decided on values, by the rules of client-go's ``leaderelection``: a
-candidate may take the Lease when it has observed no renewal for its duration, measured *by its own
-clock since it observed the last one*. One rule is stricter: only a Lease that its holder itself
-released is free at once. When a person clears, shortens or deletes the Lease of a holder,
-candidates wait for the full duration, because that holder may still be writing.
+"""Leader election with a Lease, as pure functions, by the rules of client-go's ``leaderelection``.
+
+A candidate may take the Lease if it has observed no renewal for the Lease's duration, measured *by
+its own clock since it observed the last one*. One rule is stricter: only a Lease that its holder
+released is free at once. If a person clears, shortens or deletes a held Lease, candidates wait for
+the full duration, because the holder may still be writing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 from dynsched.util.formatting import as_mapping, format_micro_time, parse_time
 
 CLOCK_ERROR: Final = 0.1
-"""The largest error of a clock's rate, as a share, with which two replicas never write at the same
+"""The largest relative error of a clock's rate with which two replicas never write at the same
 time."""
 _RELEASED: Final = 1
 """``leaseDurationSeconds`` of a Lease that its holder released, as in client-go; the API server
@@ -24,8 +25,9 @@ requires a value above 0."""
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """In seconds. A holder whose clock is 10 % slow and one whose clock is 10 % fast never write at
-    the same time while ``(write_for + write_timeout) / 0.9 <= duration / 1.1``; else ValueError.
+    """Times in seconds. ValueError unless ``(write_for + write_timeout) / 0.9 <= duration / 1.1``,
+    which ensures that a holder whose clock is 10 % slow and one whose clock is 10 % fast never
+    write at the same time.
     """
 
     duration: float = 15.0
@@ -35,7 +37,7 @@ class LeaseTimes:
     write_for: float = 7.0
     """How long after *sending* its last successful renewal the holder may begin a write."""
     write_timeout: float = 5.0
-    """The longest time that a write may take."""
+    """Maximum duration of a write."""
 
     def __post_init__(self) -> None:
         last_write = (self.write_for + self.write_timeout) / (1 - CLOCK_ERROR)
@@ -43,7 +45,7 @@ class LeaseTimes:
         if last_write > first_of_another:
             raise ValueError(
                 f"a holder may write for {last_write:g} s after its last renewal, "
-                f"another for the first time after {first_of_another:g} s"
+                f"but another one may begin after {first_of_another:g} s"
             )
 
 
@@ -60,24 +62,23 @@ class Lease:
     """Empty while it is unknown whether the Lease exists, or after it was deleted while held."""
     body: Mapping[str, Any]
     seen_at: float
-    """When this state was first observed, by the own monotonic clock."""
+    """When this state was first observed, on our monotonic clock."""
 
     def free_in(self, now: float) -> float:
         """Seconds until any candidate may take it."""
         return -math.inf if self.released else self.seen_at + self.duration - now
 
     def is_free(self, now: float) -> bool:
-        """Whether any candidate may take it."""
         return self.free_in(now) < 0
 
 
 def read_lease(
     body: Mapping[str, Any], previous: Lease | None, now: float, *, least: float
 ) -> Lease:
-    """A Lease from its JSON. ``now`` is read from a clock that never stops or steps. The duration
-    is ``least`` seconds at least, whatever the object states.
+    """A Lease from its JSON. ``now`` is from a clock that never stops or steps. The duration is at
+    least ``least`` seconds, whatever the object states.
 
-    A Lease that a person emptied counts as held, never as free.
+    A Lease that a person cleared counts as held, never as free.
     """
     spec = _spec(body)
     version = as_mapping(body.get("metadata")).get("resourceVersion") or ""
@@ -94,8 +95,8 @@ def read_lease(
 
 
 def deleted(previous: Lease | None, now: float, *, least: float) -> Lease | None:
-    """The state of a Lease that does not exist (any more). If it was held when last observed, it
-    counts as held for ``least`` seconds since then. None when it may be created at once.
+    """The state of a Lease that does not exist. If it was held when last observed, it counts as
+    held for ``least`` seconds since then. None if it may be created at once.
     """
     if previous is None or previous.is_free(now):
         return None
@@ -132,7 +133,7 @@ def _is_released(body: Mapping[str, Any]) -> bool:
 
 
 def renewed_at(body: Mapping[str, Any]) -> float | None:
-    """When the Lease says that it was last renewed (Unix seconds); None when it does not."""
+    """The Lease's ``renewTime`` in Unix seconds; None if it is missing or invalid."""
     return parse_time(_spec(body).get("renewTime"))
 
 

@@ -1,7 +1,8 @@
-"""Events on nodes, for `kubectl describe node`, and on dynsched itself. No tick waits for them.
+"""Posts Events on nodes, for `kubectl describe node`, and on dynsched itself. No tick waits for
+them.
 
-As client-go does it: one object per node and reason, whose count, time and message move on while
-it happens again within a window; a bounded queue, sent one after the other.
+As in client-go, there is one object per node and reason. Its count, time and message are updated if
+it happens again within a window. The queue is bounded, and sent one Event after the other.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from dynsched.util.logs import LoggedKinds
 logger = logging.getLogger(__name__)
 
 WINDOW: Final = 600.0
-"""Seconds after its last time for which an Event is continued instead of begun anew."""
+"""Seconds after its last occurrence in which an Event is updated instead of created anew."""
 QUEUE: Final = 2000
-"""Events that wait at most, and that are remembered for continuing. The oldest goes first."""
+"""Maximum Events in the queue, and Events remembered for updates. The oldest is dropped first."""
 FLUSH: Final = 1.0
-"""Seconds that `NodeEvents.close` waits for what is queued."""
+"""Seconds that `NodeEvents.close` waits for the queue."""
 _MESSAGE_BYTES: Final = 1024
 _NAME_CHARACTERS: Final = 200
 
@@ -52,7 +53,7 @@ class _Key(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        """An Event must be where its object is, or, for one without a namespace, in ``default``."""
+        """An Event must be in the namespace of its object; ``default`` if that has none."""
         return self.about.namespace or EVENT_NAMESPACE
 
 
@@ -63,23 +64,23 @@ class _EventSeries(NamedTuple):
     last: float
     name: str = ""
 
-    def moved_on(self, new: _EventSeries) -> _EventSeries:
-        """The same Event after it has happened again, with the ``new`` message."""
+    def updated(self, new: _EventSeries) -> _EventSeries:
+        """The Event after another occurrence, with the ``new`` message."""
         times, last = self.times + new.times, max(self.last, new.last)
         return self._replace(message=new.message, times=times, last=last)
 
-    def changing(self) -> dict[str, Any]:
-        """The fields of the Event that change each time; the message cut to what is accepted."""
+    def changing_fields(self) -> dict[str, Any]:
+        """The fields that change with each occurrence. The message is cut to what is accepted."""
         data = self.message.encode()
         message = self.message
-        if len(data) > _MESSAGE_BYTES:  # the API server's limit is one of bytes
+        if len(data) > _MESSAGE_BYTES:  # the API server limits the bytes
             message = data[: _MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
         return {"count": self.times, "lastTimestamp": format_time(self.last), "message": message}
 
 
 @dataclass(eq=False)
 class NodeEvents:
-    """``own`` gives the object that stands for dynsched itself; ``clock`` Unix seconds."""
+    """``own`` returns the object that represents dynsched; ``clock`` returns Unix seconds."""
 
     client: KubeClient
     own: Callable[[], Subject | None] = lambda: None
@@ -95,7 +96,7 @@ class NodeEvents:
         self._post(Subject("Node", node.name, node.uid), reason, message, warning=warning)
 
     def post_own(self, *, reason: str, message: str, warning: bool = False) -> None:
-        """The same on what ``own`` gives; nothing is posted where it gives None."""
+        """Queue one Event on the object from ``own``; nothing is posted if that is None."""
         own = self.own()
         if own is not None:
             self._post(own, reason, message, warning=warning)
@@ -107,7 +108,7 @@ class NodeEvents:
         new = _EventSeries(message, 1, now, now)
         key = _Key(about, reason, "Warning" if warning else "Normal")
         if key in self._queue:
-            self._queue[key] = self._queue[key].moved_on(new)
+            self._queue[key] = self._queue[key].updated(new)
             return
         if len(self._queue) >= QUEUE:
             self._queue.popitem(last=False)
@@ -116,7 +117,7 @@ class NodeEvents:
             self._worker = asyncio.create_task(self._work(), name="node events")
 
     async def close(self) -> None:
-        """Send what is queued, for FLUSH seconds at most; drop the rest."""
+        """Send the queue for at most FLUSH seconds; drop the rest."""
         self._closed = True
         if self._worker is not None:
             await asyncio.wait({self._worker}, timeout=FLUSH)
@@ -132,7 +133,7 @@ class NodeEvents:
         try:
             posted = await self._sent(key, new)
         except ClusterError as error:
-            if self._lost.is_new("events", str(error)):  # it names the Event, or the node
+            if self._lost.is_new("events", str(error)):  # the error names the Event or the node
                 logger.warning("some Events were not posted: %s", error)
         else:
             self._lost.forget("events")
@@ -142,11 +143,11 @@ class NodeEvents:
                 self._posted.popitem(last=False)
 
     async def _sent(self, key: _Key, new: _EventSeries) -> _EventSeries:
-        """The Event that is there already, moved on; else a new one."""
+        """Update the existing Event or create one; returns it as sent."""
         old = self._posted.get(key)
         if old is not None and new.first - old.last <= WINDOW:
-            posted = old.moved_on(new)
-            if await self.client.patch_event(key.namespace, posted.name, posted.changing()):
+            posted = old.updated(new)
+            if await self.client.patch_event(key.namespace, posted.name, posted.changing_fields()):
                 return posted
         stem = key.about.name[:_NAME_CHARACTERS].rstrip("-.")
         posted = new._replace(name=f"{stem}.{uuid.uuid4().hex}")
@@ -161,7 +162,7 @@ class NodeEvents:
             "reportingComponent": FIELD_MANAGER,
             "reportingInstance": HOST,
             "firstTimestamp": format_time(posted.first),
-            **posted.changing(),
+            **posted.changing_fields(),
         }
         await self.client.create_event(key.namespace, body)
         return posted

@@ -35,12 +35,12 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 async def run_plugin(plugin: ExecPlugin, cluster: Cluster, ca: bytes) -> Credential:
-    """Its credentials for ``cluster``, whose CA is ``ca``. KubeConfigError."""
+    """The plugin's credentials for ``cluster``, whose CA is ``ca``. KubeConfigError."""
     if plugin.api_version not in _VERSIONS:
         raise KubeConfigError(f"exec has apiVersion {plugin.api_version}: use {_VERSIONS[0]}")
     at_terminal = os.isatty(0)
     if plugin.interactive_mode == "Always" and not at_terminal:
-        raise KubeConfigError(f"the exec plugin {plugin.command} needs a terminal to ask at")
+        raise KubeConfigError(f"the exec plugin {plugin.command} needs a terminal to prompt on")
     interactive = at_terminal and plugin.interactive_mode != "Never"
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.provide_cluster_info:
@@ -65,8 +65,8 @@ def _cluster_info(cluster: Cluster, ca: bytes) -> dict[str, Any]:
 
 
 async def _run(plugin: ExecPlugin, environment: dict[str, str], *, interactive: bool) -> bytes:
-    """What it prints. Its errors and questions go to the terminal, as with kubectl."""
-    # As kubectl: looked up in our own PATH. Python would use the PATH that the plugin gets.
+    """The plugin's standard output. Its errors and prompts go to the terminal, as with kubectl."""
+    # As in kubectl, searched in our own PATH. Python would use the PATH passed to the plugin.
     found = shutil.which(plugin.command)
     if not found or not Path(found).is_absolute():
         why = "there is no such program, or it is not executable"

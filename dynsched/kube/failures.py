@@ -1,5 +1,5 @@
-"""What went wrong in a call to the API server, as one line for a person and a class for the code.
-No header, token or query ever gets into a message.
+"""Turns a failed call to the API server into an error class and a one-line message for people. No
+header, token or query ever gets into a message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dynsched.util.formatting import one_line
 
 _USER: Final = re.compile(r'User "([^"]+)"')
 OURS: Final = re.compile(r"system:serviceaccount:[^:]+:dynsched(-[^:]+)?")
-"""The accounts of the manifests."""
+"""The service accounts of the manifests."""
 _PROXY: Final = "check proxy-url in the kubeconfig, HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 _CA: Final = "check the CA in the kubeconfig and the server's name"
 _IS_IT_UP: Final = "is the API server up and reachable?"
@@ -35,12 +35,12 @@ _REMEDIES: Final[Mapping[Cause, str]] = {
     Cause.TLS: "is it https, or another port?",
 }
 _MAX_CHARACTERS: Final = 300
-"""Characters of the API server's own words that are passed on."""
+"""Maximum characters of the API server's message that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """``namespace``: the one whose Role allows it; empty for what the ClusterRole does."""
+    """``namespace``: the namespace of the Role that allows it; empty if a ClusterRole does."""
 
     verb: str
     resource: str
@@ -53,16 +53,16 @@ class ApiRequest:
 
 
 def in_namespace(namespace: str | None) -> str:
-    """That part of a path; empty where no namespace is named."""
+    """The ``/namespaces/NAME`` part of a path; empty without a namespace."""
     return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
 
 
 class SetupError(ClusterError):
-    """Waiting will not help: credentials, certificates or the address are wrong."""
+    """Retrying does not help: credentials, certificates or the address are wrong."""
 
 
 class ProxyRefusedError(aiohttp.ClientConnectionError):
-    """A proxy answered in the API server's place; the URL with its password is not in the text."""
+    """A proxy answered instead of the API server. The text omits its URL and password."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the proxy answered {status}")
@@ -70,8 +70,8 @@ class ProxyRefusedError(aiohttp.ClientConnectionError):
 
 
 class RedirectError(aiohttp.ClientConnectionError):
-    """An answer of 3xx, which is not followed: the request, with all tokens in it, is not meant for
-    another address. Of that address, only what cannot be secret is in the text.
+    """A 3xx response. It is not followed, because the request and its tokens must not go to another
+    address. The text has only those parts of the address that cannot be secret.
     """
 
     def __init__(self, status: int, location: str) -> None:
@@ -80,7 +80,7 @@ class RedirectError(aiohttp.ClientConnectionError):
 
 
 class ExpiredError(ClusterError):
-    """The resourceVersion is too old: begin again with the present one."""
+    """The resourceVersion is too old: start again from the current one."""
 
     def __init__(self, call: ApiRequest) -> None:
         super().__init__(f"cannot {call}: the resourceVersion is too old")
@@ -96,7 +96,7 @@ class Status(msgspec.Struct):
 
 
 def status_in(body: bytes | msgspec.Raw) -> Status | None:
-    """The Status in a body; None for anything else, such as the answer of a proxy."""
+    """The Status in a body; None for anything else, such as a proxy's response."""
     try:
         return msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -104,8 +104,8 @@ def status_in(body: bytes | msgspec.Raw) -> Status | None:
 
 
 def from_status(call: ApiRequest, server: str, status: int, body: bytes) -> ClusterError:
-    """The error for an answer of 300 and above."""
-    said = _said(body)
+    """The error for a response with status 300 or above."""
+    message = _status_message(body)
     where = f"cannot {call}: {server} answered {status}"
     match status:
         case HTTPStatus.UNAUTHORIZED:
@@ -114,7 +114,7 @@ def from_status(call: ApiRequest, server: str, status: int, body: bytes) -> Clus
                 why = "no credentials are sent by plain HTTP; use https://"
             return SetupError(f"{where}: {why}")
         case HTTPStatus.FORBIDDEN:
-            return forbidden(call, server, said.removeprefix(": "))
+            return forbidden(call, server, message.removeprefix(": "))
         case HTTPStatus.NOT_FOUND if call.name:
             return NotFoundError(f"cannot {call}: it is gone (404)")
         case HTTPStatus.NOT_FOUND:
@@ -123,18 +123,18 @@ def from_status(call: ApiRequest, server: str, status: int, body: bytes) -> Clus
             )
         case HTTPStatus.CONFLICT:
             changed = f"cannot {call}: it has changed since it was read (409)"
-            return ConflictError(f"{where}{said}" if call.verb == "create" else changed)
+            return ConflictError(f"{where}{message}" if call.verb == "create" else changed)
         case HTTPStatus.TOO_MANY_REQUESTS:
-            said = ": too many requests, even after retries"
+            message = ": too many requests, even after retries"
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            said += "; look at the API server's health and logs"
-    return ClusterError(f"{where}{said}")
+            message += "; look at the API server's health and logs"
+    return ClusterError(f"{where}{message}")
 
 
 def from_exception(
     call: ApiRequest, server: str, error: BaseException, timeout: float
 ) -> ClusterError:
-    """The error for a call that got no whole answer. ``timeout`` is in seconds."""
+    """The error for a call without a complete response. ``timeout`` is in seconds."""
     where = f"cannot {call}: {server}"
     if isinstance(error, ProxyRefusedError):
         return ClusterError(f"{where}: the proxy answered {error.status}; {_PROXY}")
@@ -147,24 +147,24 @@ def from_exception(
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return ClusterError(f"{where}: the proxy {error.host}:{error.port}: {found}; {_PROXY}")
     if found.cause is Cause.HOST and isinstance(error, aiohttp.ClientConnectorError):
-        found = replace(found, detail=error.host)  # it may be a proxy's
+        found = replace(found, detail=error.host)  # this may be the proxy's host
     why = no_answer(timeout) if found.cause is Cause.TIMEOUT else str(found)
     kind_of_error = SetupError if found.cause in TLS_CAUSES else ClusterError
     return kind_of_error(f"{where}: {why}; {_REMEDIES.get(found.cause, _IS_IT_UP)}")
 
 
-def forbidden(call: ApiRequest, server: str, said: str) -> ForbiddenError:
-    """The error for a 403; ``said`` is the message of the API server's Status, if any."""
-    if said and "cannot " not in said:
-        # An admission policy or a webhook, not RBAC: a role would not help.
-        return ForbiddenError(f"cannot {call}: {server} refused: {said}")
-    found = _USER.search(said)
+def forbidden(call: ApiRequest, server: str, message: str) -> ForbiddenError:
+    """The error for a 403; ``message``: that of the API server's Status, if any."""
+    if message and "cannot " not in message:
+        # Refused by an admission policy or a webhook, not by RBAC: a role would not help.
+        return ForbiddenError(f"cannot {call}: {server} refused: {message}")
+    found = _USER.search(message)
     user = found[1] if found else ""
     who = f" --as={user}" if user else ""
     where = f" -n {call.namespace}" if call.namespace else ""
-    # A right may be granted by name alone, and then "may I, to any?" is answered by no.
+    # A Role may allow this name only; `auth can-i` without the name would then answer no.
     what = f"{call.resource}/{call.name}" if call.namespace and call.name else call.resource
-    reason = f": {said}" if said else ""
+    reason = f": {message}" if message else ""
     role = "Role" if call.namespace else "ClusterRole"
     grant = (
         f"grant with `kubectl apply -f manifests/base/rbac.yaml` (its {role}), or with that of the "
@@ -181,8 +181,8 @@ def forbidden(call: ApiRequest, server: str, said: str) -> ForbiddenError:
     )
 
 
-def _said(body: bytes) -> str:
-    """`: message` of a Status object; empty for anything else, which could hold a secret."""
+def _status_message(body: bytes) -> str:
+    """`: message` of a Status; empty for anything else, which could contain a secret."""
     status = status_in(body)
     if status is None or not status.message:
         return ""

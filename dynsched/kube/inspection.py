@@ -1,5 +1,5 @@
-"""Reads objects that others own, for the doctor and `order`. Every call raises ClusterError, and
-returns None where the server does not know the resource.
+"""Reads objects of other owners, for `doctor` and `order`. Every function raises ClusterError. A
+resource that the server does not know counts as an object that does not exist.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LIST_PODS: Final = ApiRequest("list", "pods", "/api/v1/pods")
 
 
 async def core(api: KubeApi, resource: str, name: str, namespace: str = "") -> Any:
-    """An object of the API group without a name; None where it is not there."""
+    """An object of the core API group; None if it does not exist."""
     path = f"/api/v1{in_namespace(namespace)}/{resource}/{quote(name, safe='')}"
     call = ApiRequest("get", resource, path, name, namespace)
     return (await api.call(call, accept=(HTTPStatus.NOT_FOUND,))).body
 
 
 async def policy(api: KubeApi, resource: str, name: str) -> Any:
-    """An admission policy; None where it is not there."""
+    """An admission policy; None if it does not exist."""
     path = f"/apis/admissionregistration.k8s.io/v1/{resource}/{name}"
     return (
         await api.call(ApiRequest("get", resource, path, name), accept=(HTTPStatus.NOT_FOUND,))
@@ -45,20 +45,20 @@ async def policy(api: KubeApi, resource: str, name: str) -> Any:
 
 
 async def mutating_policy(api: KubeApi, name: str) -> tuple[Any, Any]:
-    """The policy and the binding of this name; None for each that is not there."""
+    """The policy and the binding of this name; each is None if it does not exist."""
     found = await policy(api, POLICIES, name)
     return found, await policy(api, "mutatingadmissionpolicybindings", name)
 
 
 async def resources(api: KubeApi, api_version: str) -> set[str]:
-    """The names of what the server serves in a version of a group."""
+    """The names of the resources in an API version, such as ``apps/v1``; empty if unknown."""
     call = ApiRequest("get", "APIs", f"/apis/{api_version}")
     found = await api.call(call, accept=(HTTPStatus.NOT_FOUND,))
     return {each["name"] for each in as_mappings(as_mapping(found.body).get("resources"))}
 
 
 async def namespaces_that_ask(api: KubeApi) -> list[str]:
-    """The names of those with the label that has pods avoid hot nodes, sorted."""
+    """The sorted names of the namespaces whose label makes new pods avoid hot nodes."""
     call = ApiRequest("list", "namespaces", "/api/v1/namespaces")
     query = {"labelSelector": f"{keys.AVOID_LABEL}=true"}
     names: list[str] = []
@@ -73,7 +73,7 @@ class _Pod(msgspec.Struct, gc=False):
 
 
 class PodTotals(NamedTuple):
-    """Requests and limits of the pods on one node that have not ended, in cores and bytes."""
+    """Number, requests and limits of a node's pods that have not ended; in cores and bytes."""
 
     pods: int = 0
     cpu: float = 0.0
@@ -83,7 +83,7 @@ class PodTotals(NamedTuple):
 
 
 async def pod_totals(api: KubeApi) -> dict[str, PodTotals]:
-    """By node, of those that have pods; of pods that have not ended."""
+    """Totals of the pods that have not ended, by node. Nodes without such pods are left out."""
     totals: dict[str, PodTotals] = {}
     async for page in pages(api, _LIST_PODS, _Pod, query=ASSIGNED_NOT_TERMINATED):
         for pod in page.items or ():
@@ -91,5 +91,5 @@ async def pod_totals(api: KubeApi) -> dict[str, PodTotals]:
             count, *sums = totals.get(pod.spec.node, PodTotals())
             more = map(add, sums, (*requests, *limits_of(pod.spec)))
             totals[pod.spec.node] = PodTotals(count + 1, *more)
-        del page  # or two pages would be in memory while the next one comes
+        del page  # else two pages would be in memory while the next one arrives
     return totals

@@ -1,6 +1,6 @@
-"""Which API server, and as whom, by the file that a flag names; else by the service account when
-running in a pod (unless a flag names a context: only files have those); else by those that
-``KUBECONFIG`` names; else by ``~/.kube/config``.
+"""Chooses the API server and the login: from the file that a flag names; else from the service
+account if running in a pod (unless a flag names a context, which only files have); else from the
+files in ``KUBECONFIG``; else from ``~/.kube/config``.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from dynsched.util.tls import TlsFilesError, make_context
 SERVICE_ACCOUNT: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token, the cluster's CA and its own namespace."""
 TOKEN_MAX_AGE: Final = 60.0
-"""Seconds after which a token that came from a file is read again. The kubelet renews a bound
-token when 80 % of its life is over, so a minute late is early enough."""
+"""Seconds after which a token file is read again. The kubelet renews a bound token after 80 % of
+its lifetime, so one minute later is early enough."""
 _MAX_BYTES: Final = 16 * 1024 * 1024
-_HEADER_NAME: Final = "!#$&'*+-.^_`|~"  # what may stand in one besides letters and digits
+_HEADER_NAME: Final = "!#$&'*+-.^_`|~"  # valid in addition to letters and digits
 
 
 class Tls(NamedTuple):
-    """The content of the PEM files. Where it differs, connections have to be opened anew."""
+    """The content of the PEM files. If it changes, connections must be reopened."""
 
     ca: bytes = b""
     cert: bytes = b""
@@ -56,10 +56,12 @@ class _Login(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class KubeConfig:
-    """``flag``: the file that was named, if any. ``refresh_at``: when it has to be loaded again (of
-    `time.monotonic`; None: after a 401 only). ``context``: the one in use, which a kubeconfig's new
-    current-context does not change; None for a pod's service account. ``headers`` say who is
-    asking, and are never to be logged. ``ssl_context``: None for an API server by plain HTTP.
+    """The API server, and the login to it.
+
+    ``flag``: the file that a flag named, if any. ``refresh_at``: when to reload, in seconds of
+    `time.monotonic`; None: only after a 401. ``context``: the one in use, also after the
+    kubeconfig's current-context changes; None for a pod's service account. ``headers`` identify the
+    user, and must never be logged. ``ssl_context``: None for plain HTTP.
     """
 
     namespace: str
@@ -72,17 +74,17 @@ class KubeConfig:
     ssl_context: ssl.SSLContext | None = field(repr=False)
 
     def logs_in_as(self, other: KubeConfig) -> bool:
-        """Whether a server that refuses one of the two refuses both."""
+        """Whether both send the same login, so that a server that refuses one refuses the other."""
         return (self.headers, self.tls) == (other.headers, other.tls)
 
     @property
     def server(self) -> str:
-        """The API server's URL, without anything secret that a URL can carry."""
+        """The API server's URL without user and password."""
         return _without_user(self.configuration.host)
 
     @property
     def cluster(self) -> str:
-        """For people: ``production (https://10.0.0.1:6443)``."""
+        """Context and server, for people: ``production (https://10.0.0.1:6443)``."""
         return f"{self.context or 'of this pod'} ({self.server})"
 
     @property
@@ -90,19 +92,19 @@ class KubeConfig:
         return self.refresh_at is not None and time.monotonic() >= self.refresh_at
 
     async def reload(self) -> KubeConfig:
-        """As it is on disk now (an exec plugin is run again). KubeConfigError."""
+        """Load it again from disk; an exec plugin runs again. KubeConfigError."""
         return await load_config(self.flag, self.context)
 
 
 async def load_config(
     kubeconfig: Path | str | None = None, context: str | None = None
 ) -> KubeConfig:
-    """KubeConfigError when none was found, or when the one that counts is broken."""
+    """Load the configuration. KubeConfigError if there is none, or the chosen one is broken."""
     flag = str(kubeconfig) if kubeconfig else None
     if flag is None and context is None and _in_pod():
         return await _load(_service_account(), f"service account in {SERVICE_ACCOUNT}", None)
     paths = _paths(flag)
-    # On a thread: a pipe may keep its reader waiting.
+    # On a thread, because reading from a pipe may block.
     chosen = await asyncio.to_thread(choose, paths, context)
     if chosen is not None:
         return await _load(chosen, f"kubeconfig {os.pathsep.join(paths)}", flag)
@@ -142,18 +144,18 @@ async def _load(chosen: Chosen, source: str, flag: str | None) -> KubeConfig:
         configuration = _configuration(cluster)
         is_tls = configuration.host.startswith("https://")
         ca, login = b"", _Login()
-        if is_tls:  # by plain HTTP anybody on the way could read it; kubectl sends none either
+        if is_tls:  # over plain HTTP anyone could read it; kubectl sends none either
             ca = _ca(cluster)
             login = await _log_in(chosen, ca)
         if not is_tls:
             configuration.host = _without_user(configuration.host)
         elif "@" in urlsplit(configuration.host).netloc:
-            # As Go's HTTP client: a user in the URL comes before all others.
+            # As in Go's HTTP client, a user in the URL takes precedence.
             login = login._replace(authorization=None)
         headers = _headers(login.authorization, user)
         tls = Tls(ca, login.cert, login.key)
         context = _ssl_context(cluster, user, tls) if is_tls else None
-        # Without it, each client would read all public authorities first: 17 ms.
+        # Without it, each client would first load all public CAs, which takes 17 ms.
         configuration.ca_cert_data = ca.decode("ascii", "ignore") or None
     except (KubeConfigError, ProxyError, TlsFilesError) as error:
         raise KubeConfigError(f"{source}: {error}") from None
@@ -173,14 +175,14 @@ def _configuration(cluster: Cluster) -> Configuration:
     try:
         parts = urlsplit(server)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # of .port, which is no number
+    except ValueError:  # .port is not a number
         known = None
     if not known:
         raise KubeConfigError("its server is not a URL like https://host:6443")
     configuration.host = parts._replace(query="", fragment="").geturl().rstrip("/")
     configuration.tls_server_name = cluster.tls_server_name or None
     proxy: Proxy | None
-    if cluster.proxy_url:  # comes before the environment's, in client-go too
+    if cluster.proxy_url:  # takes precedence over the environment, as in client-go
         proxy = parse_proxy("its proxy-url", cluster.proxy_url)
     else:
         proxy = proxy_for(_without_user(configuration.host))
@@ -189,7 +191,7 @@ def _configuration(cluster: Cluster) -> Configuration:
 
 
 async def _log_in(chosen: Chosen, ca: bytes) -> _Login:
-    """By the first way that the user has, in client-go's order. KubeConfigError, OSError."""
+    """Log in by the user's first method, in client-go's order. KubeConfigError, OSError."""
     user = chosen.user
     cert, key = _pem(user, "client_certificate"), _pem(user, "client_key")
     if user.token or user.token_file:
@@ -201,7 +203,7 @@ async def _log_in(chosen: Chosen, ca: bytes) -> _Login:
     if user.exec and not cert:
         found = await run_plugin(user.exec, chosen.cluster, ca)
         expiry, due = found.expiration_timestamp, None
-        if expiry:  # not before its end: until then a plugin may answer from its own cache
+        if expiry:  # not earlier: before its end a plugin may answer from its own cache
             due = time.monotonic() + (expiry - datetime.now(UTC)).total_seconds()
         authorization = f"Bearer {found.token.strip()}" if found.token else None
         cert = (found.client_certificate_data or "").encode()
@@ -213,7 +215,7 @@ async def _log_in(chosen: Chosen, ca: bytes) -> _Login:
 
 
 def _token(user: User) -> str:
-    """The one in its file comes first, if there is any. KubeConfigError, OSError."""
+    """The token; one from the token file takes precedence. KubeConfigError, OSError."""
     found = b""
     try:
         found = read_file(user.token_file, _MAX_BYTES) if user.token_file else b""
@@ -226,9 +228,9 @@ def _token(user: User) -> str:
 
 
 async def _by_auth_provider(cluster: Cluster, provider: dict[str, Any]) -> str:
-    """With OpenID Connect, the only kind that kubectl still has."""
+    """The Authorization header from OpenID Connect, the only provider left in kubectl."""
     if provider.get("name") != "oidc":
-        raise KubeConfigError("its auth-provider is one that kubectl no longer has: use exec")
+        raise KubeConfigError("kubectl no longer supports its auth-provider: use exec")
     whole = {
         "clusters": [{"name": "it", "cluster": {"server": cluster.server}}],
         "users": [{"name": "it", "user": {"auth-provider": provider}}],
@@ -239,14 +241,14 @@ async def _by_auth_provider(cluster: Cluster, provider: dict[str, Any]) -> str:
     try:
         await load_kube_config_from_dict(whole, client_configuration=configuration)  # type: ignore[no-untyped-call]
     except (ConfigException, aiohttp.ClientError, ValueError, KeyError, TypeError) as error:
-        # The package quotes parts of the file, tokens and all, behind a brace.
+        # The package's error quotes parts of the file, including tokens, after a brace.
         text = " ".join(str(error).partition("{")[0].split()) or type(error).__name__
         raise KubeConfigError(f"auth-provider oidc: {text}") from None
     return str(configuration.api_key["BearerToken"])
 
 
 def _headers(authorization: str | None, user: User) -> tuple[tuple[str, str], ...]:
-    """Who is asking, and as whom. KubeConfigError."""
+    """The headers for login and impersonation. KubeConfigError."""
     found = [("Authorization", authorization)] if authorization else []
     if user.as_user:
         found += [("Impersonate-User", user.as_user)]
@@ -257,20 +259,20 @@ def _headers(authorization: str | None, user: User) -> tuple[tuple[str, str], ..
             found += [(f"Impersonate-Extra-{escaped}", value) for value in values]
     for name, value in found:
         if not value.isprintable():
-            raise KubeConfigError(f"what it has for the header {name} cannot stand in one")
+            raise KubeConfigError(f"its value for the header {name} is not valid in a header")
     return tuple(found)
 
 
 def _ca(cluster: Cluster) -> bytes:
     found = _pem(cluster, "certificate_authority")
-    # Where nothing of it is ASCII, Python would trust the public authorities instead.
+    # If none of it were ASCII, Python would trust the public CAs instead.
     if cluster.certificate_authority_data and b"-----BEGIN " not in found:
         raise KubeConfigError("the CA's data holds no certificate in PEM form")
     return found
 
 
 def _pem(part: Cluster | User, name: str) -> bytes:
-    """The content of the file that the field names, or else of the field with the data itself."""
+    """The decoded field ``NAME-data``, or else the content of the file in the field ``NAME``."""
     if data := getattr(part, f"{name}_data"):
         try:
             return base64.b64decode("".join(data.split()), validate=True)
@@ -281,8 +283,8 @@ def _pem(part: Cluster | User, name: str) -> bytes:
 
 
 def _ssl_context(cluster: Cluster, user: User, tls: Tls) -> ssl.SSLContext:
-    """Raises TlsFilesError. OpenSSL takes a client's certificate from files only: one that came as
-    data is in a file for this moment.
+    """A context with the cluster's CA and the user's certificate. TlsFilesError. OpenSSL reads a
+    client's certificate only from files, so data is written to temporary files meanwhile.
     """
     cert, key = user.client_certificate, user.client_key
     with_files = not tls.cert or (cert and key)

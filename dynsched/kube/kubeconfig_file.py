@@ -1,5 +1,5 @@
-"""Reads a kubeconfig as client-go does, on which kubectl is built: files are merged, the first one
-that has a name wins, null is as good as absent, and relative paths belong to the file's own folder.
+"""Reads a kubeconfig as client-go, and so kubectl, does: files are merged, the first file that has
+a name wins, null counts as absent, and paths are relative to the file's folder.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _QUOTED_WORD: Final = re.compile(r" (?:'[^']{2,}'|\"[^\"]{2,}\")")
 
 
 class _Loader(yaml.SafeLoader):
-    """As Go reads it: dates, times and ``=`` are texts, and the last value of a key counts, merged
-    by ``<<`` or not.
+    """Reads YAML as Go does: dates, times and ``=`` are strings, and the last value of a key
+    counts, whether merged by ``<<`` or not.
     """
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -123,7 +123,7 @@ class _File(msgspec.Struct, rename="kebab"):
 
 
 class Chosen(NamedTuple):
-    """A context, and what it names; ``context`` is its name."""
+    """The name of a context, and what the context refers to."""
 
     context: str | None
     namespace: str
@@ -132,7 +132,7 @@ class Chosen(NamedTuple):
 
 
 def choose(paths: Sequence[str], context: str | None) -> Chosen | None:
-    """The context of that name, or else the current one; None where none of the files exists.
+    """Resolve the context of that name, or else the current one. None if no file exists.
     KubeConfigError.
     """
     files = [file for path in dict.fromkeys(paths) if path and (file := _read(path)) is not None]
@@ -150,7 +150,7 @@ def choose(paths: Sequence[str], context: str | None) -> Chosen | None:
         raise KubeConfigError(f"{source}: there is no context named {name}; there are: {known}")
     wanted = contexts[name]
     cluster = clusters.get(wanted.cluster, Cluster())
-    # A user that is not there is nobody in particular, to kubectl too.
+    # A missing user means no credentials, as in kubectl.
     user = users.get(wanted.user, User())
     if problems := "; ".join(_problems(cluster, user)):
         raise KubeConfigError(f"{source}: context {name}: {problems}")
@@ -158,7 +158,7 @@ def choose(paths: Sequence[str], context: str | None) -> Chosen | None:
 
 
 def _read(path: str) -> _File | None:
-    """One file, with absolute paths; None where there is none."""
+    """One file, with its paths made absolute; None if it does not exist."""
     try:
         file = msgspec.convert(_without_nulls(_parse(read_stream(path, _MAX_BYTES))) or {}, _File)
     except FileNotFoundError:
@@ -168,9 +168,9 @@ def _read(path: str) -> _File | None:
         remedy = "; run as its owner (docker run --user)" if forbidden else ""
         raise KubeConfigError(f"kubeconfig {path}: {error.strerror or error}{remedy}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # Never the text of a YAMLError: it quotes the file, secrets and all.
+        # Never show the text of a YAMLError: it quotes the file, including secrets.
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        if problem:  # a password like *secret or !secret is an alias or a tag, and quoted in it
+        if problem:  # it quotes an alias or a tag: a password like *secret or !secret
             problem = _QUOTED_WORD.sub("", problem)
         where = f":{mark.line + 1}" if mark else ""
         why = error if isinstance(error, msgspec.ValidationError) else problem or "it is not text"
@@ -178,7 +178,7 @@ def _read(path: str) -> _File | None:
     for kind in (file.clusters, file.users, file.contexts):
         names = [each.name for each in kind]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise KubeConfigError(f"kubeconfig {path}: the name {min(twice)} is there twice")
+            raise KubeConfigError(f"kubeconfig {path}: the name {min(twice)} occurs twice")
     folder = Path(path).absolute().parent
     for cluster in (each.cluster for each in file.clusters):
         _make_absolute(cluster, ("certificate_authority",), folder)
@@ -203,7 +203,7 @@ def _make_absolute(part: msgspec.Struct, fields: Iterable[str], folder: Path) ->
 
 
 def _without_nulls(found: Any) -> Any:
-    """To Go, null and absent are the same. What is in an extension is not ours to change."""
+    """Remove nulls, which Go treats as absent. Extensions stay as they are: others define them."""
     if isinstance(found, dict):
         return {
             key: value if key == "extension" else _without_nulls(value)
@@ -214,7 +214,7 @@ def _without_nulls(found: Any) -> Any:
 
 
 def _problems(cluster: Cluster, user: User) -> list[str]:
-    """What kubectl refuses as well."""
+    """The problems that kubectl refuses too."""
     ca = cluster.certificate_authority, cluster.certificate_authority_data
     cert = user.client_certificate, user.client_certificate_data
     key = user.client_key, user.client_key_data

@@ -1,5 +1,5 @@
-"""Who writes: the holder of the Lease. An elector of our own; the `kubernetes` package's async
-one fails on create and goes on leading after it was cancelled.
+"""Leader election: the holder of the Lease writes. The `kubernetes` package's async elector is not
+used, because it fails on create and continues to lead after it was cancelled.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ API_VERSION: Final = "coordination.k8s.io/v1"
 LEASE_NAME: Final = "dynsched"
 CALL_TIMEOUT: Final = 3.0
 
-# A machine that sleeps must not wake up as a leader that it no longer is. Linux's monotonic clock
-# stops while the machine sleeps, so CLOCK_BOOTTIME is used; the one of macOS continues. Windows has
-# neither by this name, and its only clock continues as well.
+# A machine must not wake from sleep as a leader whose Lease has expired. Linux's monotonic clock
+# stops during sleep, so CLOCK_BOOTTIME is used; that of macOS continues. Windows has neither name,
+# and its monotonic clock continues too.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def boot_time() -> float:
-    """Seconds since boot, those of a suspended machine included."""
+    """Seconds since boot, including the time in which the machine was suspended."""
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
 
@@ -55,25 +55,25 @@ class Leases:
         self._namespace = namespace
 
     async def read(self) -> Mapping[str, Any] | None:
-        """None when there is none. Raises ClusterError."""
+        """The Lease; None if it does not exist. ClusterError."""
         call = self._call("get")
         answer = await self._api.call(call, accept=[HTTPStatus.NOT_FOUND], timeout=CALL_TIMEOUT)
         return None if answer.status == HTTPStatus.NOT_FOUND else self._lease(call, answer)
 
     async def write(self, seen: Lease | None, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Create the Lease, or replace ``seen``; the Lease as stored. ConflictError or
-        NotFoundError when it is not as it was seen, else ClusterError.
+        """Create the Lease, or replace ``seen``; returns the Lease as stored. ConflictError or
+        NotFoundError if it has changed since it was ``seen``, else ClusterError.
         """
         accept: Collection[int] = ()
         if seen is not None and seen.resource_version:
             call = self._call("update")
-            # With its uid and version: the API server refuses it if either is not the same.
+            # Includes uid and version: the API server refuses the update if either differs.
             metadata = seen.body["metadata"]
         else:
             call, accept = self._call("create", ""), [HTTPStatus.NOT_FOUND]
             metadata = {"name": LEASE_NAME, "namespace": self._namespace}
         body = {"kind": "Lease", "apiVersion": API_VERSION, "metadata": metadata, "spec": spec}
-        # A lost write is not sent again: it may have arrived, and the next look shows it.
+        # A lost write is not sent again: it may have arrived, and the next read shows it.
         answer = await self._api.call(
             call, body=body, accept=accept, resend=False, timeout=CALL_TIMEOUT
         )
@@ -98,7 +98,7 @@ class Leases:
 
 @dataclass(eq=False)
 class NoElection:
-    """For a process in no election: the only one by the user's word, or one that writes nothing."""
+    """For a process without election: the user says it is the only one, or it writes nothing."""
 
     may_write: bool = True
     leader: str | None = None
@@ -109,7 +109,7 @@ class NoElection:
         self.writer = LeaderWriter(lambda: self.may_write)
 
     def step_down(self) -> None:
-        """There is nobody else."""
+        """Does nothing: there is no other replica."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Does nothing until ``stop`` is set."""
@@ -118,10 +118,11 @@ class NoElection:
 
 @dataclass(eq=False)
 class Elector:
-    """Takes part in the election while `run` runs. ``identity`` is unique to this process, or to
-    its pod: the process before it there has ended, so its Lease is taken over without a wait.
-    ``clock`` gives seconds and never stops or steps; ``wall`` Unix seconds, for people who read the
-    Lease.
+    """Takes part in the election while `run` runs.
+
+    ``identity`` is unique to this process or to its pod. The previous process in a pod has ended,
+    so its Lease is taken over without a wait. ``clock`` returns seconds, and never stops or steps.
+    ``wall`` returns Unix seconds, for people who read the Lease.
     """
 
     api: KubeApi
@@ -131,7 +132,7 @@ class Elector:
     clock: Callable[[], float] = boot_time
     wall: Callable[[], float] = time.time
     error: str | None = field(default=None, init=False)
-    """Why the last attempt failed, in one line; None when it did not."""
+    """Why the last attempt failed, in one line; None if it succeeded."""
     _lease: Lease | None = field(default=None, init=False)
     _renewed_at: float | None = field(default=None, init=False)
     _stepped_down_until: float = field(default=-math.inf, init=False)
@@ -146,7 +147,7 @@ class Elector:
 
     @property
     def may_write(self) -> bool:
-        """Whether a write begun now ends before anybody else can hold the Lease."""
+        """Whether a write that begins now ends before another replica can hold the Lease."""
         return (
             self._renewed_at is not None
             and self.clock() - self._renewed_at < self.times.write_for
@@ -154,37 +155,37 @@ class Elector:
         )
 
     def step_down(self) -> None:
-        """Begin no more writes, release the Lease when those under way have ended, and take it
-        again only when nobody has for its duration.
+        """Begin no more writes, release the Lease when those in progress have ended, and do not
+        take it again for its duration, so that another replica can.
         """
-        logger.warning("no rule can be evaluated: the Lease is given up for another replica")
+        logger.warning("no rule can be evaluated: giving up the Lease to another replica")
         self._stepped_down_until = self.clock() + self.times.duration
 
     @property
     def leader(self) -> str | None:
-        """The holder's identity as last seen."""
+        """The holder's identity as last seen; None if the Lease is free."""
         if self._lease is None or self._lease.is_free(self.clock()):
             return None
         return self._lease.holder or None
 
     @property
     def lease(self) -> Subject | None:
-        """The subject of Events about dynsched itself."""
+        """The Lease as the object of Events on dynsched itself; None if it does not exist."""
         if self._lease is None or not self._lease.resource_version:
             return None
         uid = str(self._lease.body["metadata"].get("uid", ""))
         return Subject("Lease", LEASE_NAME, uid, API_VERSION, self.namespace)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """When ``stop`` is set, the Lease is released after the writes under way have ended. Where
-        this is cancelled instead, it is left to expire.
+        """Take part until ``stop`` is set, then release the Lease after the writes in progress have
+        ended. If this is cancelled instead, the Lease is left to expire.
         """
         try:
             while not stop.is_set():
                 await self.attempt()
                 due = jittered(self.times.renew_every)
                 if self._lease is not None and not self._is_ours:
-                    left = self._lease.free_in(self.clock())  # another's: at once when it runs out
+                    left = self._lease.free_in(self.clock())  # another's: until it expires
                     due = min(due, left + 0.01) if left >= 0 else due
                 await pause(stop, due)
             await self._release_at_end()
@@ -192,20 +193,20 @@ class Elector:
             self._renewed_at = None
 
     async def attempt(self) -> None:
-        """Take or renew the Lease once. Never raises for what the API server answers."""
+        """Take or renew the Lease once. Errors of the API server are logged, not raised."""
         try:
             try:
                 await self._take_or_renew()
             except (ConflictError, NotFoundError):
-                # Somebody was faster, deleted or edited it; or we did, and the answer was lost.
-                # Another replica may hold it from now on, so it counts as held.
+                # Someone else took, deleted or edited the Lease, or the response to our own write
+                # was lost. Another replica may hold it from now on, so it counts as held.
                 self._lease = read_lease({}, None, self.clock(), least=self.times.duration)
                 self._renewed_at = None
                 await self._take_or_renew()
         except ClusterError as error:
             why = str(error)
             if isinstance(error, ForbiddenError):
-                why += "; a single replica may run --no-leader-elect"
+                why += "; a single replica can run with --no-leader-elect"
             if self._troubles.is_new("election", why):
                 logger.warning("leader election: %s", why)
             self.error = why
@@ -238,7 +239,7 @@ class Elector:
             is_free = self._lease is None or self._lease.is_free(self.clock())
             if not (is_free or self._is_ours):
                 return
-        # The time before it is sent: others may see this renewal any time from now on.
+        # Taken before sending, because others may see this renewal at any time from now on.
         sent_at = self.clock()
         spec = held_by(self.identity, self._lease, self.times, self.wall())
         self._lease = await self._write(self._lease, spec)
@@ -252,7 +253,7 @@ class Elector:
         try:
             try:
                 await self._release()
-            except (ConflictError, NotFoundError):  # the answer to our last renewal was lost
+            except (ConflictError, NotFoundError):  # the response to our last renewal was lost
                 self._lease = await self._look()
                 await self._release()
         except ClusterError as error:

@@ -1,4 +1,4 @@
-"""What processes outside of the election read from the Lease `dynsched`."""
+"""Reads the Lease `dynsched` for processes outside the election."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dynsched.util.durations import format_duration
 from dynsched.util.errors import ForbiddenError
 
 RECENT: Final = 60.0
-"""Seconds since the last renewal for which a holder counts as running. It renews every two, and its
-clock may be wrong.
+"""Seconds after the last renewal in which a holder counts as running. It renews every two seconds,
+and its clock may be wrong.
 """
 
 
 class Holder(NamedTuple):
-    """``age``: seconds since it was renewed, by its own clock."""
+    """``age``: seconds since the renewal; the holder's clock set its time."""
 
     identity: str
     namespace: str
@@ -32,8 +32,8 @@ class Holder(NamedTuple):
 
 
 async def find_holders(api: KubeApi, namespace: str | None, own: str) -> list[Holder]:
-    """Who holds a Lease `dynsched` and is running: one where all is well. ``namespace`` None: all
-    of them, or, where that is forbidden, ``own``. Raises ClusterError.
+    """The running holders of Leases `dynsched`; normally one. ``namespace`` None: look in all
+    namespaces, or only in ``own`` if that is forbidden. Raises ClusterError.
     """
     found = []
     for lease in await _leases(api, namespace, own):
@@ -44,8 +44,8 @@ async def find_holders(api: KubeApi, namespace: str | None, own: str) -> list[Ho
 
 
 async def why_at_work(api: KubeApi, namespace: str, older_than: float) -> str | None:
-    """What shows that dynsched is running; None when the Lease was not renewed for ``older_than``
-    seconds, was released that long ago, or does not exist. Raises ClusterError.
+    """Evidence that dynsched is running, or None if the Lease was not renewed or released within
+    ``older_than`` seconds, or does not exist. Raises ClusterError.
     """
     body = await Leases(api, namespace).read()
     age = None if body is None else _age(body)

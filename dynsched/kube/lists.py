@@ -1,4 +1,4 @@
-"""Lists in pages, all as of one moment, and one page in memory at a time."""
+"""Lists objects in pages of one snapshot, with one page in memory at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynsched.kube.transport import LIST_TIMEOUT, KubeApi, RequestOptions
 from dynsched.util.errors import ClusterError, ConflictError
 
 PAGE: Final = 500
-"""Objects a page: of nodes, 4 to 10 MB of JSON at a time, whatever the size of the cluster."""
+"""Objects per page: for nodes, 4 to 10 MB of JSON at a time, whatever the cluster's size."""
 
 Item = TypeVar("Item")
 
@@ -24,7 +24,7 @@ class _ListMeta(msgspec.Struct, gc=False):
 
 
 class ListPage(msgspec.Struct, Generic[Item], gc=False):
-    """A page of a list. What a type of its items does not name costs no memory."""
+    """A page of a list. Fields that the item type does not declare take no memory."""
 
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
     items: list[Item] | None = None
@@ -40,7 +40,7 @@ class ObjectMeta(msgspec.Struct, gc=False):
 
 
 class Named(msgspec.Struct, gc=False):
-    """Any object, of which nothing but its identity matters."""
+    """Any object, of which only the metadata is needed."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
@@ -53,9 +53,9 @@ async def pages(
     may_be_unknown: bool = False,
     **request: Unpack[RequestOptions],
 ) -> AsyncIterator[ListPage[Item]]:
-    """The caller must release a page (``del``) before it takes the next, or two would be in
-    memory. ``may_be_unknown``: a server that does not know the resource has no such objects.
-    ConflictError when the list's snapshot expired between two pages.
+    """Yields the pages of a list. The caller must release a page (``del``) before it takes the
+    next one, else two would be in memory. ``may_be_unknown``: a resource that the server does not
+    know has no objects. ConflictError if the list's snapshot expired between two pages.
     """
     expected = (HTTPStatus.GONE, *([HTTPStatus.NOT_FOUND] if may_be_unknown else ()))
     query = {**(request.get("query") or {}), "limit": str(PAGE)}
@@ -73,9 +73,9 @@ async def pages(
         if answer.status == HTTPStatus.NOT_FOUND:
             return
         page: ListPage[Item] | None = answer.body
-        if page is None or not page.metadata.version:  # as of ``{}``
+        if page is None or not page.metadata.version:  # as in ``{}``
             server = api.config.server
-            raise ClusterError(f"cannot {call}: {server} answered no list; is a proxy between?")
+            raise ClusterError(f"cannot {call}: {server} answered no list; is there a proxy?")
         query = {**query, "continue": page.metadata.next_page}
         del answer
         yield page

@@ -1,11 +1,11 @@
-"""Keeps the nodes as the cluster has them: kopf watches, and a list at the start and every five
-minutes corrects what the watch missed.
+"""Keeps the known nodes current: kopf watches them, and a list at the start and every five minutes
+corrects what the watch missed.
 
-kopf is embedded as its documentation shows, in a thread with its own event loop: in ours it
-would cancel every task that was created after it. Three things keep it from writing to nodes, each
-of them necessary: `on.event` handlers only (all others write annotations or finalizers), which
-return None (a result would be written to the status), and a finalizer name that no other kopf
-operator uses (kopf removes the one that it is configured with from any object that needs none).
+kopf is embedded as its documentation shows, in a thread with its own event loop: in ours it would
+cancel every task that was created after it. Three things, all necessary, keep it from writing to
+nodes. There are only `on.event` handlers (all others write annotations or finalizers). They return
+None (a result would be written to the status). The finalizer has a name that no other kopf operator
+uses (kopf removes its configured finalizer from any object that needs none).
 """
 
 from __future__ import annotations
@@ -39,30 +39,29 @@ from dynsched.util.stopping import Backoff, jittered, pause, until_done
 logger = logging.getLogger(__name__)
 
 RELIST: Final = 300.0
-"""Seconds between two lists: what a watch misses without an error, a restore of etcd for instance,
-is noticed after this time at most."""
+"""Seconds between two lists. What a watch misses without an error, such as a restore of etcd, is
+noticed within this time."""
 RETRY: Final = 10.0
-"""Seconds until a list that failed is requested again."""
+"""Seconds until a failed list is retried."""
 STOP_TIMEOUT: Final = 2.5
-"""Seconds that a clean end of kopf may take; then its thread is left behind (it is a daemon)."""
+"""Seconds that kopf may take to end cleanly; then its daemon thread is abandoned."""
 CHUNK: Final = 250
-"""Nodes a page of kopf's list."""
+"""Nodes per page of kopf's list."""
 _BACKOFFS: Final = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between the attempts of one of kopf's requests; after the last one kopf ends, and is
-started again."""
+"""Seconds between kopf's attempts at a request; after the last one kopf ends, and is restarted."""
 _LASTED: Final = 60.0
-"""Seconds after which kopf counts as having worked."""
+"""Seconds after which a run of kopf counts as a success, and resets the backoff."""
 _WATCH: Final = ApiRequest("watch", "nodes", "/api/v1/nodes")
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Without anything that writes: no finalizers, no annotations, no Events."""
+    """Settings with which kopf writes nothing: no finalizers, no annotations, no Events."""
     settings = kopf.OperatorSettings()
-    settings.process.ultimate_exiting_timeout = None  # it is a SIGKILL, to the process
+    settings.process.ultimate_exiting_timeout = None  # else kopf may SIGKILL the process
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.watching.chunk_size = CHUNK
-    # As client-go: streams end now and then, so that clients spread over the API servers.
+    # As in client-go, streams end now and then, so that clients spread over the API servers.
     settings.watching.server_timeout = random.randint(300, 600)  # noqa: S311 - spreads load
     settings.watching.reconnect_backoff = 1.0
     settings.queueing.idle_timeout = 0.05
@@ -75,7 +74,7 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 class NodeWatch:
-    """Keeps ``store`` as the cluster is while `run` runs. ``relist``: seconds between two lists."""
+    """Keeps ``store`` current while `run` runs. ``relist``: seconds between two lists."""
 
     def __init__(self, client: KubeClient, *, relist: float = RELIST) -> None:
         self.store = NodeStore()
@@ -110,7 +109,7 @@ class NodeWatch:
                 wait = self._relist if await self._list() else min(RETRY, self._relist)
 
     async def _list(self) -> bool:
-        """Take over a whole list; whether there was one."""
+        """List all nodes into the store; returns whether that succeeded."""
         since = self.store.changes
         try:
             self.store.correct(await self._client.list_nodes(), since)
@@ -125,7 +124,7 @@ class NodeWatch:
 
     def _failed(self, error: ClusterError) -> None:
         if str(error) != self.store.error:
-            logger.warning("what is known of the nodes may be old: %s", error)
+            logger.warning("the known nodes may be outdated: %s", error)
         self.store.error = str(error)
 
     async def _watch(self, stop: asyncio.Event) -> None:
@@ -142,10 +141,10 @@ class NodeWatch:
                 backoff.reset()
             await pause(stop, backoff.next())
             if not stop.is_set():
-                await self._list()  # what changed meanwhile
+                await self._list()  # for changes in the meantime
 
     async def _run_kopf(self, stop: asyncio.Event) -> BaseException | None:
-        """Until ``stop`` is set, or kopf ends; then, why."""
+        """Run kopf until ``stop`` is set or kopf ends; returns the error that ended it, if any."""
         stopping: concurrent.futures.Future[None] = concurrent.futures.Future()
         loop = asyncio.get_running_loop()
         self._given = None
@@ -155,7 +154,7 @@ class NodeWatch:
             error: BaseException | None = None
             try:
                 asyncio.run(self._operate(stopping, loop))
-            except Exception as failed:  # noqa: BLE001 (whatever kopf ends by is reported)
+            except Exception as failed:  # noqa: BLE001 (any error that ends kopf is reported)
                 error = failed
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, ended, error)
@@ -174,7 +173,7 @@ class NodeWatch:
     ) -> None:
         # Not a threading.Event: kopf would wait for it in a thread, which does not end with kopf.
         stop_flag = asyncio.wrap_future(stopping)
-        # Kopf logs each attempt and each object. What ends it is raised and logged once.
+        # kopf logs each attempt and each object. The error that ends it is logged once, by us.
         verbose = logging.getLogger().isEnabledFor(logging.DEBUG)
         logging.getLogger("kopf").setLevel(logging.NOTSET if verbose else logging.CRITICAL)
         logging.getLogger("kopf.objects").setLevel(logging.WARNING if verbose else logging.CRITICAL)
@@ -188,28 +187,28 @@ class NodeWatch:
                 clusterwide=True,
                 standalone=True,
                 stop_flag=stop_flag,
-                # Else kopf asks for the user's name, which an arbitrary UID in a pod has not.
+                # Else kopf looks up the user's name, and an arbitrary UID in a pod has none.
                 identity=cast("Any", "dynsched"),
             )
         finally:
             stop_flag.cancel()
 
     async def _observe(self, event: kopf.RawEvent, **_: object) -> None:
-        """One event, in kopf's thread; its type is None for an object of kopf's list."""
+        """Handle one event, in kopf's thread. Its type is None for an object from kopf's list."""
         node = node_of(event["object"])
         if node is None:
-            logger.warning("an event of the watch has no usable node; it is ignored")
+            logger.warning("ignored an event of the watch that has no usable node")
         elif event["type"] == "DELETED":
             self.store.drop(node.name, node.uid)
         else:
             self.store.offer(node)
 
     async def _login(self, ours: asyncio.AbstractEventLoop, **_: object) -> kopf.AiohttpSession:
-        """A session with the current credentials, which are loaded in ``ours``, the event loop of
-        all other clients. kopf asks at the start, when the last ones expired, and after a 401.
+        """A session with the current credentials. They are loaded in ``ours``, the event loop of
+        all other clients. kopf calls this at the start, when they have expired, and after a 401.
         """
         if time.monotonic() - self._given_at < MIN_GAP:
-            # The API server may go on saying 401; kopf itself would ask again at once, for ever.
+            # If the API server keeps answering 401, kopf would log in again at once, forever.
             await asyncio.sleep(self._logins.next())
         else:
             self._logins.reset()
@@ -236,8 +235,8 @@ def _session(config: KubeConfig) -> aiohttp.ClientSession:
     async def login(
         request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Add who is asking and the TLS server name. aiohttp would send the headers of a session to
-        its proxy too, in the clear.
+        """Add the login's headers and the TLS server name. aiohttp would send the headers of a
+        session to its proxy too, unencrypted.
         """
         request.headers.extend(config.headers)
         if config.configuration.tls_server_name:
@@ -253,8 +252,8 @@ def _session(config: KubeConfig) -> aiohttp.ClientSession:
 
 
 def _explained(server: str, error: BaseException | None) -> ClusterError:
-    """Why kopf ended, for a person."""
-    status = getattr(error, "status", None)  # of kopf's APIError, which is not public
+    """Why kopf ended, as an error with a message for people."""
+    status = getattr(error, "status", None)  # kopf's APIError is not public
     if error is None:
         return ClusterError("the watch of nodes ended unexpectedly")
     if isinstance(error, aiohttp.ClientConnectionError | TimeoutError):

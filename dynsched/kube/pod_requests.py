@@ -1,4 +1,4 @@
-"""What is read of a pod's JSON, and what it requests, as the scheduler counts it."""
+"""Decodes the needed fields of a pod, and computes its requests as the scheduler does."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _EPOCH: Final = "1971"
 ASSIGNED_NOT_TERMINATED: Final = {
     "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 }
-"""Selects the pods that have a node and have not ended: their requests count there."""
+"""Selects the pods that have a node and have not ended. Their requests count on that node."""
 
 _quantity = lru_cache(maxsize=4096)(quantity)
 
 
 class Annotations(msgspec.Struct, gc=False):
-    """What is read of a pod's annotations."""
+    """The annotations of a pod that are decoded."""
 
     order: str | None = msgspec.field(name=ORDER_ANNOTATION, default=None)
 
 
 class PodMeta(ObjectMeta, gc=False):
-    """What is read of a pod's metadata."""
+    """The metadata of a pod that is decoded."""
 
     annotations: Annotations | None = None
 
@@ -49,12 +49,12 @@ class _Container(msgspec.Struct, gc=False):
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether an init container goes on running alongside the main ones."""
+        """Whether this init container keeps running alongside the main containers."""
         return self.restarts == "Always"
 
 
 class PodSpec(msgspec.Struct, gc=False):
-    """Where a pod is, and what decides how much it requests."""
+    """A pod's node, and the fields that determine its requests."""
 
     node: str = msgspec.field(name="nodeName", default="")
     containers: list[_Container] | None = None
@@ -64,7 +64,7 @@ class PodSpec(msgspec.Struct, gc=False):
 
 
 class _Resized(msgspec.Struct, gc=False):
-    """What a pod, or a container, holds: other than it requests while it is resized in place."""
+    """The resources that a pod or container has; they differ from its spec during a resize."""
 
     resources: _Resources | None = None
     allocated: Amounts | None = msgspec.field(name="allocatedResources", default=None)
@@ -94,7 +94,7 @@ class _Condition(msgspec.Struct, gc=False):
 
 
 class PodStatus(_Resized, gc=False):
-    """What its containers do, and what they were given."""
+    """The states of a pod's containers, and the resources that it has."""
 
     containers: list[_ContainerStatus] | None = msgspec.field(
         name="containerStatuses", default=None
@@ -104,12 +104,12 @@ class PodStatus(_Resized, gc=False):
 
     @property
     def all_containers(self) -> list[_ContainerStatus]:
-        """Init containers too."""
+        """The statuses of main and init containers."""
         return [*(self.containers or ()), *(self.init or ())]
 
     @property
     def has_run(self) -> bool:
-        """One that could not be started says that it was started in 1970."""
+        """Whether any container has started. One that could not start reports a start in 1970."""
         return any(
             run is not None and (run.started or "") > _EPOCH
             for each in self.all_containers
@@ -120,8 +120,8 @@ class PodStatus(_Resized, gc=False):
 def requests_of(
     spec: PodSpec, status: PodStatus, *, least: tuple[float, float] = (MIN_CPU, MIN_MEMORY)
 ) -> tuple[float, float]:
-    """Cores and bytes. ``least`` is what a container without a request counts: a little where the
-    scheduler compares nodes, and nothing where it looks whether a pod has room.
+    """A pod's requests in cores and bytes. ``least`` counts for a container without a request: a
+    small amount if the scheduler scores nodes, and 0 if it checks whether a pod fits.
     """
     cpu = _requested("cpu", spec, status, least[0])
     memory = _requested("memory", spec, status, least[1])
@@ -129,7 +129,7 @@ def requests_of(
 
 
 def limits_of(spec: PodSpec) -> tuple[float, float]:
-    """Cores and bytes; what has no limit counts 0."""
+    """A pod's limits in cores and bytes; a container without a limit counts 0."""
     return min(_limited("cpu", spec), _MAX_CPU), min(_limited("memory", spec), _MAX_MEMORY)
 
 
@@ -141,31 +141,31 @@ def _limited(resource: str, spec: PodSpec) -> float:
     if of_pod is not None:
         return of_pod
     main = [limit(each.resources) for each in spec.containers or ()]
-    return _at_its_most(spec, main, [limit(each.resources) for each in spec.init or ()], 0.0)
+    return _peak(spec, main, [limit(each.resources) for each in spec.init or ()], 0.0)
 
 
 def _requested(resource: str, spec: PodSpec, status: PodStatus, least: float) -> float:
-    """One resource; ``least`` is what counts for a container without a request."""
+    """A pod's request of one resource. ``least`` counts for a container without a request."""
     states = {each.name: each for each in status.all_containers}
     is_infeasible = any((each.type, each.reason) == _INFEASIBLE for each in status.conditions or ())
 
     def request(resources: _Resources | None) -> float | None:
         return _amount(resources.requests if resources else None, resource)
 
-    def held(resources: _Resources | None, state: _Resized | None) -> float | None:
-        """While a pod is resized, the largest of what is wanted, allocated and in force counts; a
-        wish that its node can never fulfil does not.
+    def effective(resources: _Resources | None, state: _Resized | None) -> float | None:
+        """During a resize, the largest of the desired, allocated and actual amounts counts, except
+        for a desired amount that is infeasible on the node.
         """
-        wanted = request(resources)
+        desired = request(resources)
         if state is None or state.resources is None:
-            return wanted
-        in_force, allocated = request(state.resources), _amount(state.allocated, resource)
-        amounts = (None if is_infeasible else wanted, in_force, allocated)
+            return desired
+        actual, allocated = request(state.resources), _amount(state.allocated, resource)
+        amounts = (None if is_infeasible else desired, actual, allocated)
         return max((each for each in amounts if each is not None), default=None)
 
-    main = [held(each.resources, states.get(each.name)) for each in spec.containers or ()]
+    main = [effective(each.resources, states.get(each.name)) for each in spec.containers or ()]
     init = [
-        held(each.resources, states.get(each.name) if each.is_sidecar else None)
+        effective(each.resources, states.get(each.name) if each.is_sidecar else None)
         for each in spec.init or ()
     ]
     of_pod, overhead = request(spec.resources), _amount(spec.overhead, resource)
@@ -173,17 +173,16 @@ def _requested(resource: str, spec: PodSpec, status: PodStatus, least: float) ->
     whole = spec.resources.requests if spec.resources else None
     if is_known and whole and (whole.cpu is not None or whole.memory is not None):
         least = 0.0
-    total = held(spec.resources, status)
+    total = effective(spec.resources, status)
     if of_pod is None:
-        total = _at_its_most(spec, main, init, least)
+        total = _peak(spec, main, init, least)
     return (total or 0.0) + (overhead or 0.0)
 
 
-def _at_its_most(
-    spec: PodSpec, main: list[float | None], init: list[float | None], least: float
-) -> float:
-    """Init containers run one after the other before the main ones; a sidecar runs alongside all
-    that come after it. ``least`` counts for a container of which nothing is known.
+def _peak(spec: PodSpec, main: list[float | None], init: list[float | None], least: float) -> float:
+    """The largest sum of amounts at one time. Init containers run one after the other before the
+    main ones; a sidecar runs alongside all that come after it. ``least`` counts for a container
+    without an amount.
     """
     sidecars = most = 0.0
     for container, amount in zip(spec.init or (), init, strict=True):

@@ -1,5 +1,5 @@
-"""Which pods were bound and ended a moment ago: a watch of our own, because kopf would keep each
-pod. A bound pod is kept as a few numbers until the metrics show it.
+"""Watches which pods were just bound or have just ended. It does not use kopf, which would keep
+every pod. A bound pod is kept as a few numbers until the metrics show it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from dynsched.util.stopping import Backoff, jittered, run_until_stopped
 logger = logging.getLogger(__name__)
 
 _GAP: Final = 70.0
-"""Seconds without an event, more than between two bookmarks. What happened in a longer gap would
-count as if it happened now, though the metrics show it by then."""
+"""Maximum seconds without an event after which a watch is continued; more than between two
+bookmarks. Events of a longer gap would count as of now, although the metrics already show them."""
 _WATCH_SECONDS: Final = 290
 """Seconds after which the server is asked to end a watch (timeoutSeconds)."""
 _SILENCE: Final = 120.0
@@ -67,23 +67,23 @@ _event = msgspec.json.Decoder(_Event)
 
 
 class CountedPod(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of each pod that has a node."""
+    """The data that is kept for each pod with a node."""
 
     node: str
     requests: PodRequestTotals
     has_order: bool
 
 
-# Many pods share what they request, and their node. With `sys.intern`, Python 3.12 keeps a name for
-# good, and a pod may name any node.
+# Many pods have the same requests and node, and share these objects. Python 3.12 would never free a
+# name from `sys.intern`, and a pod may name any node.
 _requests = lru_cache(maxsize=4096)(PodRequestTotals)
 _node_name = lru_cache(maxsize=16_384)(str)
 
 
 class PodCounts:
-    """Totals of the pods that have a node and have not ended. What an event says of a pod replaces
-    what was counted for it before, so that the sums cannot drift. ``requested`` is by node. A pod
-    takes some 230 bytes.
+    """Totals of the pods that have a node and have not ended. An event replaces what was counted
+    for its pod before, so that the sums cannot drift. ``requested`` is by node. A pod takes about
+    230 bytes.
     """
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class PodCounts:
         return len(self._pods)
 
     def put(self, uid: str, pod: CountedPod) -> None:
-        """Count a pod, in the place of its former state."""
+        """Count a pod, instead of its previous state."""
         self.drop(uid)
         self._pods[uid] = pod
         self._add(pod, 1)
 
     def drop(self, uid: str) -> None:
-        """Count a pod no more; nothing where it was not counted."""
+        """Stop counting a pod, if it was counted."""
         before = self._pods.pop(uid, None)
         if before is not None:
             self._add(before, -1)
@@ -119,8 +119,8 @@ class PodCounts:
 
 @dataclass(eq=False)
 class PodWatch:
-    """Reports to ``pods`` every pod that is bound, and every one that ends. ``error`` is why that
-    does not work at the moment.
+    """Reports every bound and every ended pod to ``pods``. ``error``: why this does not work at the
+    moment; None if it does.
     """
 
     api: KubeApi
@@ -130,13 +130,13 @@ class PodWatch:
     error: str | None = field(default=None, init=False)
     _is_listed: bool = field(default=False, init=False)
     _version: str = field(default="", init=False)
-    """Where the watch continues; empty where it begins anew with a list."""
+    """The resourceVersion to continue the watch from; empty to start again with a list."""
     _heard_at: float = field(default=-math.inf, init=False)
     _logged: LoggedKinds = field(default_factory=LoggedKinds, init=False)
 
     @property
     def running(self) -> int | None:
-        """How many pods have a node and have not ended; None until they are listed."""
+        """Number of pods that have a node and have not ended; None until they are listed."""
         return len(self.counts) if self._is_listed else None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -157,20 +157,20 @@ class PodWatch:
             lasted = self.clock() - began
             if failure is None or lasted > _MAX_BACKOFF:
                 backoff.reset()
-            if failure is not None:  # a 403 too: an API server that has just started has no rights
+            if failure is not None:  # also a 403: an API server that just started knows no roles
                 wait = backoff.next()
             else:  # a server may end each watch at once
                 wait = 0.0 if lasted > _FIRST_WAIT else jittered(_FIRST_WAIT)
             await asyncio.sleep(wait)
 
     async def begin(self) -> str:
-        """The version to watch from: where the last watch ended, or that of a list, where that is
-        too long ago. Raises ClusterError.
+        """The resourceVersion to watch from: where the last watch ended or, if that is too long
+        ago, that of a new list. Raises ClusterError.
         """
         if self._version and self.clock() - self._heard_at <= _GAP:
             return self._version
         counts, version, self._version = PodCounts(), "", ""
-        # Half a minute for 100,000 pods: less than the gap that is not made up for.
+        # This takes half a minute for 100,000 pods, which is less than _GAP.
         async for page in pages(self.api, _LIST, _Pod, query=ASSIGNED_NOT_TERMINATED):
             for pod in page.items or ():
                 counts.put(pod.metadata.uid, _counted(pod))
@@ -181,8 +181,8 @@ class PodWatch:
         return version
 
     async def follow(self, version: str) -> None:
-        """Watch from ``version`` on until the server ends it or was silent for long. ExpiredError
-        for a 410, as status or event; ClusterError.
+        """Watch from ``version`` until the server ends the watch or is silent for too long.
+        ExpiredError for a 410, as status or event; else ClusterError.
         """
         where = {"resourceVersion": version, "allowWatchBookmarks": "true", "watch": "1"}
         query = {**ASSIGNED_NOT_TERMINATED, **where, "timeoutSeconds": str(_WATCH_SECONDS)}
@@ -193,7 +193,7 @@ class PodWatch:
                     self.take(line)
 
     def take(self, line: bytes) -> None:
-        """Count the pod as the event in a line has it. An odd one must not end the watch."""
+        """Process the event in a line. A malformed one is ignored and does not end the watch."""
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             event = _event.decode(line)
             if event.type == "ERROR":
@@ -217,8 +217,8 @@ class PodWatch:
             if pod.status.has_run:
                 self.pods.start(uid, self.clock())
             return
-        # A pod that finishes leaves the selection of this watch: that comes as DELETED, once, with
-        # the object as it was before.
+        # A pod that finishes no longer matches the watch's selector. The server reports that
+        # once, as DELETED, with the object as it was before.
         self.counts.drop(uid)
         if pod.status.has_run:
             self.pods.end(_bound(pod), self.clock())

@@ -1,5 +1,5 @@
-"""Finds the Prometheus of a cluster, or what answers as one, by the labels that its common
-installations put on their Services. It is asked through the API server, without a port-forward.
+"""Finds the Prometheus of a cluster, or a compatible server, by the labels of its Service in common
+installations. It is queried through the API server, without a port-forward.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _PART_OF: Final = "app.kubernetes.io/part-of"
 
 
 class _Kind(NamedTuple):
-    """What a Service is whose labels include ``labels``; ``path``: before that of Prometheus's API.
-    ``wants_login``: it serves HTTPS to those alone who send a token, which is not passed on.
+    """The program behind a Service whose labels include ``labels``. ``path``: prefix of
+    Prometheus's API. ``wants_login``: it serves HTTPS and needs a token, which the API server does
+    not pass on.
     """
 
     program: str
@@ -62,16 +63,16 @@ _KINDS: Final = (
     _Kind("Thanos", {_NAME: "thanos", _COMPONENT: "query-frontend"}),
     _Kind("Mimir", {_NAME: "mimir", _COMPONENT: "query-frontend"}, "/prometheus"),
 )
-"""By preference."""
+"""In order of preference."""
 _PORTS: Final = ("http-web", "web", "http", "http-metrics", "https", "https-web")
-"""The names of the port of the API, by preference."""
+"""Names of the API's port, in order of preference."""
 PROBE: Final = (
     'group(node_cpu_seconds_total{mode="idle"}) or group(container_cpu_usage_seconds_total{id="/"})'
 )
-"""One sample from a server that measures nodes; one that only measures something else has none."""
+"""Returns one sample if the server has metrics of nodes, and none if it has only others."""
 _PROBE_SECONDS: Final = 3.0
-_MOST: Final = 8
-"""Services that are tried."""
+_MAX_TRIED: Final = 8
+"""Maximum number of Services that are tried."""
 _WANTS_LOGIN: Final = (
     "it wants a login, and the API server passes none on; name its own URL with --prom, and its "
     "token with --prom-bearer-token-file"
@@ -79,7 +80,7 @@ _WANTS_LOGIN: Final = (
 
 
 class Found(NamedTuple):
-    """``kind.path`` stands before the path of Prometheus's API."""
+    """A Service, and the kind of program behind it."""
 
     service: Service
     kind: _Kind
@@ -90,27 +91,27 @@ class Found(NamedTuple):
         return f"{self.service.scheme}://{name}.{namespace}.svc:{port}{self.kind.path}"
 
     def url(self, api: KubeApi) -> str:
-        """By the API server."""
+        """Its URL through the API server."""
         return f"{api.config.server}{self.service.path}{self.kind.path}"
 
     async def fetch(
         self, api: KubeApi, path: str, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """What is at ``path`` below the URL: status, headers and body. ClusterError."""
+        """Get ``path`` below the URL: status, headers and body. ClusterError."""
         raw = await ask_service(api, self.service, f"{self.kind.path}{path}", seconds)
         return raw.status, raw.headers, raw.body
 
 
 async def find_prometheus(api: KubeApi) -> tuple[Found | None, list[str]]:
-    """The first that measures nodes, else the first that answers, else None; and why others were
-    not taken. Raises nothing for what the server does.
+    """The first server with metrics of nodes, else the first that answers, else None; and why the
+    others were not taken. Failures of servers are returned, not raised.
     """
     try:
         candidates = await _candidates(api)
     except ForbiddenError:
         return None, ["Prometheus was not looked for: you may not list services"]
     except ClusterError as error:
-        return None, [f"Prometheus could not be looked for: {error}"]
+        return None, [f"cannot look for Prometheus: {error}"]
     if not candidates:
         return None, ["No Service has the labels of a known Prometheus"]
     answers = await asyncio.gather(*(_probe(api, found) for found in candidates))
@@ -121,7 +122,7 @@ async def find_prometheus(api: KubeApi) -> tuple[Found | None, list[str]]:
 
 
 async def _candidates(api: KubeApi) -> list[Found]:
-    """By preference, at most _MOST."""
+    """In order of preference, at most _MAX_TRIED."""
     ranked: list[tuple[int, str, Found]] = []
     call = ApiRequest("list", "services", "/api/v1/services")
     async for page in pages(api, call, dict[str, Any]):
@@ -133,7 +134,7 @@ async def _candidates(api: KubeApi) -> list[Found]:
                     ranked.append((rank, str(found), found))
                     break
         del page
-    return [found for *_, found in sorted(ranked, key=lambda each: each[:2])[:_MOST]]
+    return [found for *_, found in sorted(ranked, key=lambda each: each[:2])[:_MAX_TRIED]]
 
 
 def _port_of(item: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -143,14 +144,14 @@ def _port_of(item: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _found(metadata: Mapping[str, Any], port: Mapping[str, Any], kind: _Kind) -> Found:
-    says = (port.get("name", "")[:5], port.get("appProtocol", "").lower())
-    scheme = "https" if kind.wants_login or "https" in says else "http"
+    hints = (port.get("name", "")[:5], port.get("appProtocol", "").lower())
+    scheme = "https" if kind.wants_login or "https" in hints else "http"
     where = metadata["namespace"], metadata["name"], port["port"], scheme
     return Found(Service(*where, kind.program, flag="--prom"), kind)
 
 
 async def _probe(api: KubeApi, found: Found) -> bool | str:
-    """Whether it measures nodes; or why it cannot be asked."""
+    """Whether it has metrics of nodes, or why it cannot be queried."""
     if found.kind.wants_login:
         return _WANTS_LOGIN
     try:
@@ -164,4 +165,4 @@ async def _probe(api: KubeApi, found: Found) -> bool | str:
     except ClusterError as error:
         return str(error)
     except (ValueError, LookupError, TypeError):
-        return f"it answered {status}, and not as Prometheus does"
+        return f"it answered {status}, but not as Prometheus does"

@@ -1,4 +1,4 @@
-"""Whose a bearer token is, and what that user may read: TokenReview and SubjectAccessReview."""
+"""Authenticates and authorizes the user of a token by TokenReview and SubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dynsched.kube.transport import KubeApi
 from dynsched.util.formatting import as_mapping
 
 CALL_TIMEOUT: Final = 3.0
-"""Seconds that one review may take: a person waits for it."""
+"""Maximum seconds for one review, because a person waits for it."""
 IN_FLIGHT: Final = 4
-"""Reviews at once: tokens that somebody makes up must not keep the API server busy."""
+"""Maximum concurrent reviews, because made-up tokens must not keep the API server busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks over HTTP, as the API server knows them: RBAC goes by name and groups, a webhook
-    perhaps by all.
+    """The user of an HTTP request, as the API server knows them. RBAC uses name and groups; an
+    authorization webhook may use all fields.
     """
 
     name: str
@@ -29,14 +29,14 @@ class User:
 
 
 class AccessReviews:
-    """As kube-rbac-proxy asks. With ``audiences`` a token must be for one of them. ClusterError."""
+    """Reviews as in kube-rbac-proxy. With ``audiences``, a token must be for one. ClusterError."""
 
     def __init__(self, api: KubeApi, audiences: Sequence[str] = ()) -> None:
         self._api = api
         self._audiences = tuple(audiences)
 
     async def user_of(self, token: str) -> User | None:
-        """Whose token it is; None for one that the API server does not accept."""
+        """The user of a token; None if the API server does not accept the token."""
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
             spec["audiences"] = list(self._audiences)
@@ -44,7 +44,7 @@ class AccessReviews:
         user = found.get("user") or {}
         if not found.get("authenticated") or not user.get("username"):
             return None
-        # A server that knows nothing of audiences names none: it has not checked them.
+        # A server without support for audiences returns none: it has not checked them.
         if self._audiences and not {*self._audiences} & {*(found.get("audiences") or ())}:
             return None
         extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
@@ -64,7 +64,7 @@ class AccessReviews:
         return bool(found.get("allowed")) and not found.get("denied")
 
     async def _review(self, group: str, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The status of the review alone: the server sends the token back, too."""
+        """Only the status of the review, because the server's response also contains the token."""
         version, resource = f"{group}.k8s.io/v1", f"{kind.lower()}s"
         call = ApiRequest("create", resource, f"/apis/{version}/{resource}")
         body = {"apiVersion": version, "kind": kind, "spec": spec}

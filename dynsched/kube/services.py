@@ -1,5 +1,5 @@
 """Finds dynsched's Service, and queries a Service through the API server's service proxy, which
-takes the caller's credentials out of the request.
+removes the caller's credentials from the request.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from dynsched.kube.transport import ApiResponse, KubeApi
 from dynsched.util.errors import ClusterError, ForbiddenError, NotFoundError
 
 NAME: Final = "dynsched"
-"""The Service of manifests/base, and its namespace."""
+"""Name of the Service in manifests/base, and of its namespace."""
 PORT: Final = 9000
 LABEL: Final = "app.kubernetes.io/name=dynsched"
-"""What the Service of manifests/base and of the chart carries."""
+"""Label of the Service in manifests/base and in the chart."""
 _PORT_NAMES: Final = ("http", "https")
 _TIMEOUT: Final = 30.0
 """Seconds for one answer: `/nodes` of 5,000 nodes is 5.5 MB with three rules."""
-_OWN: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
-"""What the API server answers that another login or a pause may mend."""
+_RETRIABLE: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS})
+"""Statuses of the API server that a new login or a pause may resolve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +36,25 @@ class Service:
     scheme: str = "http"
     program: str = "dynsched"
     flag: str = "--server"
-    """What names its URL to the command, where it is not asked through the API server."""
+    """The option for its URL, as an alternative to the API server's proxy."""
 
     def __str__(self) -> str:
         return f"Service {self.name} in namespace {self.namespace}"
 
     @property
     def proxied(self) -> str:
-        """The name by which RBAC knows the access: ``http:dynsched:9000``."""
+        """Its name in RBAC, for services/proxy: ``http:dynsched:9000``."""
         return f"{self.scheme}:{self.name}:{self.port}"
 
     @property
     def path(self) -> str:
-        """Where the API server's proxy reaches it."""
+        """Its path in the API server's proxy."""
         where = in_namespace(self.namespace)
         return f"/api/v1{where}/services/{quote(self.proxied, safe=':')}/proxy"
 
 
 async def find_service(api: KubeApi, namespace: str | None) -> Service:
-    """The Service in ``namespace``, or else in any. ClusterError where it is not clear which."""
+    """The Service in ``namespace``, or in any if None. ClusterError if it is unclear which."""
     path = f"/api/v1{in_namespace(namespace)}/services"
     call = ApiRequest("list", "services", path, namespace=namespace or "")
     found: list[Service] = []
@@ -63,13 +63,13 @@ async def find_service(api: KubeApi, namespace: str | None) -> Service:
             found += filter(None, map(_service_of, page.items or ()))
             del page
     except ForbiddenError:
-        # Many people may read in a few namespaces only. The usual names need no list.
+        # Many people may list in a few namespaces only. The usual names need no list.
         return Service(namespace or NAME, NAME)
     return _choose(found, namespace, api)
 
 
 def _service_of(item: dict[str, Any]) -> Service | None:
-    """None for a Service without a port that could be dynsched's."""
+    """None if the Service has no port that could be dynsched's."""
     ports = [
         each for each in item["spec"].get("ports") or () if each.get("protocol", "TCP") == "TCP"
     ]
@@ -104,16 +104,16 @@ def _choose(found: list[Service], namespace: str | None, api: KubeApi) -> Servic
 async def ask_service(
     api: KubeApi, service: Service, path: str, seconds: float = _TIMEOUT
 ) -> ApiResponse:
-    """The answer of the program behind the Service at ``path`` (quoted, from ``/`` on), its errors
-    included. ClusterError where the API server did not pass the request on, or got no answer in
-    time.
+    """The response of the program behind the Service, including its errors. ``path`` is quoted and
+    starts with ``/``. ClusterError if the API server did not pass the request on, or got no
+    response in time.
     """
     call = ApiRequest(
         "get", "services/proxy", service.path + path, service.proxied, service.namespace
     )
     raw = await api.exchange(
         call,
-        passes=lambda raw: raw.status not in _OWN or _status(raw.body) is None,
+        passes=lambda raw: raw.status not in _RETRIABLE or _status(raw.body) is None,
         resend=False,
         timeout=seconds,
     )
@@ -124,17 +124,17 @@ async def ask_service(
 
 
 def _status(body: bytes) -> failures.Status | None:
-    """The Status of the API server itself; None where the program behind the Service answered."""
+    """The Status of the API server itself; None if the program behind the Service answered."""
     found = failures.status_in(body)
     return found if found and (found.kind, found.api_version) == ("Status", "v1") else None
 
 
 def _refusal(
-    call: ApiRequest, server: str, service: Service, raw: ApiResponse, said: str
+    call: ApiRequest, server: str, service: Service, raw: ApiResponse, message: str
 ) -> ClusterError:
     selector = f" -l {LABEL}" if service.program == NAME else ""
     pods = f"look at `kubectl -n {service.namespace} get pods{selector}`"
-    words = f": {said}" if said else ""
+    words = f": {message}" if message else ""
     match raw.status:
         case HTTPStatus.FORBIDDEN:
             return ForbiddenError(
@@ -147,7 +147,7 @@ def _refusal(
             return NotFoundError(
                 f"there is no {service}; name the namespace of {service.program} with --namespace"
             )
-        case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in said:
+        case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in message:
             return NotFoundError(
                 f"no pod of {service.program} is ready behind the {service}; {pods}"
             )

@@ -1,7 +1,7 @@
-"""One call to the API server: login, time limit, few at once, bounded retries, clear errors.
+"""Calls to the API server: with login, timeout, limited concurrency, bounded retries, clear errors.
 
-By `kubernetes.aio`'s ApiClient, below its generated API classes: importing CoreV1Api alone costs
-25 MB, and its typed models break on objects that are newer than they are.
+It uses `kubernetes.aio`'s ApiClient, but not its generated API classes: importing CoreV1Api alone
+costs 25 MB, and its typed models break on objects that are newer than they are.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from dynsched.util.stopping import jittered
 logger = logging.getLogger(__name__)
 
 HOST: Final = socket.gethostname()
-"""In a pod, its name."""
+"""In a pod, the name of the pod."""
 IDENTITY: Final = f"{HOST}_{uuid.uuid4().hex[:8]}"
-"""This process, to the Lease and the audit log; unique also when a container starts again."""
+"""This process in the Lease and the audit log. It changes when a container restarts."""
 USER_AGENT: Final = f"dynsched/{__version__} ({IDENTITY})"
 
 IN_FLIGHT: Final = 20
-"""Calls at once. More does not make 1,000 patches faster, and crowds others out of the server."""
+"""Maximum concurrent calls. More would not make 1,000 patches faster, but crowd out others."""
 TIMEOUT: Final = 10.0
 LIST_TIMEOUT: Final = 30.0
 CONNECT_TIMEOUT: Final = 5.0
 ATTEMPTS: Final = 3
 MAX_PAUSE: Final = 10.0
-"""A Retry-After beyond this many seconds is not waited for; the next tick will come back."""
+"""The longest Retry-After, in seconds, that is waited for; else the next tick tries again."""
 _RETRY: Final = 0.4
 """Seconds until a call is sent again after a lost connection or a 5xx."""
 
@@ -62,22 +62,22 @@ _METHODS: Final = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete"
 async def _conceal_proxy(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Take the proxy's URL, with its password, out of errors: asyncio logs the errors of kopf's
-    tasks as they are.
+    """Remove the proxy's URL, with its password, from errors, because asyncio logs the errors of
+    kopf's tasks unchanged.
     """
     try:
         return await handler(request)
     except aiohttp.ClientHttpProxyError as error:
         raise ProxyRefusedError(error.status) from None
     except aiohttp.ClientConnectorError as error:
-        error.args = (str(error),)  # it was the whole key of the connection
+        error.args = (str(error),)  # args held the whole connection key
         raise
 
 
 async def _refuse_redirect(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Raise for an answer that aiohttp would follow, with the body and its tokens."""
+    """Raise for a redirect, because aiohttp would send the body and its tokens on."""
     response = await handler(request)
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         response.close()
@@ -86,17 +86,17 @@ async def _refuse_redirect(
 
 
 SESSION: Final[Mapping[str, Any]] = {
-    # True would also send what ~/.netrc says, and read NO_PROXY by other rules than kubectl.
+    # True would also send credentials from ~/.netrc, and NO_PROXY would differ from kubectl's.
     "trust_env": False,
     "middlewares": (_conceal_proxy, _refuse_redirect),
 }
-"""Arguments of every `aiohttp.ClientSession` with the API server, kopf's among them."""
+"""Arguments of every `aiohttp.ClientSession` for the API server, including kopf's."""
 
 
 class RequestOptions(TypedDict, total=False):
-    """``may_write`` is called right before each sending, because the Lease can be lost while a
-    write waits for its turn; if it returns False, nothing is sent (NotPermittedError). ``resend``
-    (the default): the request does no harm twice, so it is sent again after a 5xx or a lost
+    """``may_write`` is called right before each send, because the Lease can be lost while a write
+    waits for its turn; if it returns False, nothing is sent (NotPermittedError). ``resend`` (True
+    by default): the request is harmless when repeated, so it is sent again after a 5xx or a lost
     connection (never after a timeout). ``timeout``: seconds of one HTTP exchange.
     """
 
@@ -109,7 +109,7 @@ class RequestOptions(TypedDict, total=False):
 
 
 class ApiResponse(NamedTuple):
-    """``body``: of `call`, decoded, None where the status is not 2xx; of `exchange`, bytes."""
+    """``body``: decoded by `call`, None if the status is not 2xx; bytes from `exchange`."""
 
     status: int
     body: Any
@@ -117,8 +117,9 @@ class ApiResponse(NamedTuple):
 
 
 class KubeApi:
-    """Its connections, its slots and its delays are shared by all its calls: what must not wait
-    behind a thousand patches needs another instance. Instances share their ``credentials``.
+    """A client of the API server. All its calls share its connections, slots and delays, so calls
+    that must not wait behind a thousand patches need another instance. Instances share their
+    ``credentials``.
     """
 
     def __init__(self, credentials: CredentialProvider, *, in_flight: int = IN_FLIGHT) -> None:
@@ -145,9 +146,9 @@ class KubeApi:
         return client
 
     async def _client_with(self, config: KubeConfig) -> ApiClient:
-        """The client, with these credentials. An open connection keeps its certificate, so another
-        certificate needs another client; what is under way goes on by the former one until the next
-        takes its place.
+        """The client for these credentials. An open connection keeps its certificate, so another
+        certificate needs another client. Calls in progress continue on the former client, which is
+        closed at the next change.
         """
         outdated = None
         if config.tls != self._tls:
@@ -166,7 +167,7 @@ class KubeApi:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections, those of former credentials too."""
+        """Close all connections, including those of former credentials."""
         for client in (self._client, self._former):
             if client is not None:
                 await client.close()  # type: ignore[no-untyped-call]
@@ -179,9 +180,9 @@ class KubeApi:
         shape: Any = Any,
         **request: Unpack[RequestOptions],
     ) -> ApiResponse:
-        """Send; and again after a 429, a 401 that a new login may cure, and as ``resend`` says.
-        Statuses of 300 and above raise ClusterError, unless they are in ``accept``. ``shape`` is
-        the msgspec type to decode a 2xx answer to.
+        """Send a request, and send it again after a 429, after a 401 if there is a new login, and
+        according to ``resend``. A status of 300 or above raises ClusterError, unless it is in
+        ``accept``. ``shape`` is the msgspec type to decode a 2xx response to.
         """
         raw = await self.exchange(call, passes=lambda raw: raw.status in accept, **request)
         if raw.status >= HTTPStatus.MULTIPLE_CHOICES:
@@ -201,8 +202,8 @@ class KubeApi:
         passes: Callable[[ApiResponse], bool],
         **request: Unpack[RequestOptions],
     ) -> ApiResponse:
-        """As `call`, without decoding. An answer of 300 and above is returned if it ``passes``, and
-        raises otherwise.
+        """Like `call`, without decoding. A response with status 300 or above is returned if it
+        ``passes``, and raises otherwise.
         """
         timeout, resend = request.get("timeout", TIMEOUT), request.get("resend", True)
         for attempt in range(1, ATTEMPTS + 1):
@@ -214,7 +215,7 @@ class KubeApi:
                     raw = await self._send(call, config, timeout, request)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 failure = failures.from_exception(call, self.config.server, error, timeout)
-                # Of TLS: the CA or the client certificate may have been replaced.
+                # A TLS failure: the CA or the client certificate may have been replaced.
                 in_vain = isinstance(failure, SetupError) and not await self._renewed(config)
                 is_last = attempt == ATTEMPTS or not resend
                 if is_last or in_vain or isinstance(error, TimeoutError):
@@ -232,20 +233,20 @@ class KubeApi:
     async def stream(
         self, call: ApiRequest, query: Mapping[str, str], silence: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A good answer that is read as it comes in, until nothing came for ``silence`` seconds.
-        It holds a connection, and no slot. Raises ClusterError, also inside of the block.
+        """A successful response to read as it arrives, until nothing arrives for ``silence``
+        seconds. It takes a connection but no slot. Raises ClusterError, also inside the block.
         """
         config = await self.credentials.current()
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence)
         try:
             async with await self._request(call, config, limit, {"query": query}) as response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    said = await response.read()
+                    body = await response.read()
                     if response.status == HTTPStatus.UNAUTHORIZED:
                         await self._renewed(config)  # for the next time
                     if response.status == HTTPStatus.GONE:
                         raise ExpiredError(call)
-                    raise failures.from_status(call, self.config.server, response.status, said)
+                    raise failures.from_status(call, self.config.server, response.status, body)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = failures.from_exception(call, self.config.server, error, silence)
@@ -275,7 +276,7 @@ class KubeApi:
             header_params={"Accept": "application/json", **(request.get("headers") or {})},
             body=request.get("body"),
         )
-        all_headers = CIMultiDict([*headers.items(), *config.headers])  # groups have one name
+        all_headers = CIMultiDict([*headers.items(), *config.headers])  # groups share one name
         if (may_write := request.get("may_write")) and not may_write():
             raise NotPermittedError(
                 f"cannot {call}: not sent, because this replica is no longer the leader"
@@ -288,10 +289,10 @@ class KubeApi:
         if raw.status == HTTPStatus.UNAUTHORIZED:
             return await self._renewed(sent_by)
         if raw.status == HTTPStatus.TOO_MANY_REQUESTS:
-            # The server speaks to this client, not to this call: all of its calls wait. (The form
-            # of the header with a date is not used by Kubernetes.)
-            said = raw.headers.get("Retry-After", "")
-            retry_after = float(said) if said.isdecimal() else 1.0
+            # The server throttles this client, not only this call, so all its calls wait.
+            # (Kubernetes does not use the form of the header with a date.)
+            header = raw.headers.get("Retry-After", "")
+            retry_after = float(header) if header.isdecimal() else 1.0
             self._delay(min(retry_after, MAX_PAUSE))
             return retry_after <= MAX_PAUSE
         if resend and raw.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -300,7 +301,7 @@ class KubeApi:
         return False
 
     def _delay(self, seconds: float) -> None:
-        """Delay all calls from now on by so many seconds at least."""
+        """Send no further call for at least this number of seconds."""
         self._not_before = max(self._not_before, time.monotonic() + seconds)
 
     async def _pause(self) -> None:
@@ -309,5 +310,5 @@ class KubeApi:
             await asyncio.sleep(wait + jittered(0.2))
 
     async def _renewed(self, refused: KubeConfig) -> bool:
-        """Whether there are other credentials than the refused ones now."""
+        """Whether there are now other credentials than the refused ones."""
         return not (await self.credentials.current(refused)).logs_in_as(refused)

@@ -1,1 +1,1 @@
-"""Where samples come from. Each source turns every failure into a QueryResult with an error."""
+"""Sources of samples. A source returns a failed query as a QueryResult with an error."""

@@ -16,17 +16,19 @@ from dynsched.rules.rule_set import Rule
 from dynsched.util.errors import ClusterError
 
 Fetch = Callable[[], Awaitable[Sequence[NodeUsage]]]
-"""Lists the NodeMetrics, once. Raises ClusterError with one line for a person."""
+"""Lists the NodeMetrics once. Raises ClusterError with a one-line message."""
 
 TIMEOUT: Final = 8.0
-"""Seconds: fewer than a call to the API server may take, so that the error names metrics-server."""
-_IS_IT_UP: Final = "is it up? look at `kubectl get apiservices`, at those of metrics.k8s.io"
+"""Seconds. Less than the timeout of a call to the API server, so that the error names
+metrics-server.
+"""
+_IS_IT_UP: Final = "is it up? look for metrics.k8s.io in `kubectl get apiservices`"
 _MAX_NAMED: Final = 3
-"""The most nodes that a warning names."""
+"""Maximum number of nodes that a warning names."""
 
 
 class MetricsServerSource:
-    """Lists the NodeMetrics for each query. ``timeout``: seconds of a whole list."""
+    """Lists the NodeMetrics for each query. ``timeout``: seconds for the whole list."""
 
     def __init__(
         self, fetch: Fetch, nodes: Callable[[], Mapping[str, Node]], *, timeout: float = TIMEOUT
@@ -36,7 +38,7 @@ class MetricsServerSource:
         self._timeout = timeout
 
     async def query(self, rule: Rule) -> QueryResult:
-        """In percent of allocatable. Never raises for what the server does."""
+        """Usage in percent of allocatable. Failures of the server are returned, not raised."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(self._timeout):
@@ -52,9 +54,10 @@ class MetricsServerSource:
 
 
 def _utilization(rule: Rule, usages: Iterable[NodeUsage], nodes: Mapping[str, Node]) -> QueryResult:
-    """Samples in percent of allocatable, and warnings. A sample without a value is NaN, which is
-    unknown, never 0. A measurement from before the node was created is left out: it is of another
-    node that had its name.
+    """Samples in percent of allocatable, with warnings.
+
+    A sample without a value is NaN (unknown), never 0. A measurement from before the node was
+    created is left out: it belongs to an earlier node of the same name.
     """
     resource, label = rule.resource or "", rule.node_labels[0]
     samples = []

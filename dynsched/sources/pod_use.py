@@ -1,4 +1,4 @@
-"""Queries for the expected load: what pods use, and how often nodes are scraped."""
+"""Queries for the expected load: the use of pods, and the scrape intervals of rules."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from dynsched.util.stopping import pause, run_until_stopped
 logger = logging.getLogger(__name__)
 
 MOST_PODS: Final = 10_000
-"""Up to this number of running pods the use of each is queried; beyond it, the use of new pods and
-the means of workloads."""
+"""Up to this number of running pods, the use of each one is queried; above it, the means of
+workloads. New and ended pods are always queried."""
 EVERY: Final = 60.0
 EVERY_OF_MANY: Final = 300.0
-"""Seconds between two rounds of queries, with up to MOST_PODS pods and with more."""
+"""Seconds between two rounds of queries: with up to MOST_PODS pods, and with more."""
 EVERY_OF_RECENT: Final = 10.0
-"""Seconds between two queries of new pods and of pods that have just ended."""
+"""Seconds between two queries for new pods and for pods that have just ended."""
 MOST_NAMED: Final = 2_000
-"""Pods that one query names, the latest ones: some 100 kB."""
+"""Maximum number of pods that a query names, the latest ones: about 100 kB."""
 SCRAPES_OVER: Final = 600.0
 """Seconds over which scrapes are counted."""
 Ask = Callable[[str], Awaitable[Sequence[Sample] | None]]
-"""An expression -> samples; None when the query failed."""
+"""Queries an expression; None if the query failed."""
 
 YOUNGEST: Final = 5.0
 OLDEST: Final = 180.0
-"""Age in seconds of a new container at its last scrape, at least and at most."""
+"""Minimum and maximum age, in seconds, of a new container at its last sample."""
 RANGE: Final = "5m"
-"""The range of the queries of use."""
-_MOST: Final[Mapping[str, float]] = {"cpu": 4096.0, "memory": 2.0**50}
-"""Cores and bytes, more than any machine has. A larger value is an error of the target: it must not
-count in the mean of a workload, and so in each new pod of it.
+"""Range of the queries for use."""
+_MAX_USE: Final[Mapping[str, float]] = {"cpu": 4096.0, "memory": 2.0**50}
+"""Maximum use of a pod in cores and bytes, more than any machine has. A larger value is an error of
+the target. It must not enter the mean of a workload, because that is assumed for each new pod.
 """
 KUBELET_JOB: Final = "(?i).*(kubelet|cadvisor).*"
-"""The names of the jobs that scrape kubelets in all common installations. Any other target may
-claim to have series of any pod."""
+"""Matches the jobs that scrape kubelets in all common installations. Any other target could expose
+series for any pod."""
 KUBELETS: Final = f',job=~"{KUBELET_JOB}"'
 _CPU: Final = "container_cpu_usage_seconds_total"
 _MEMORY: Final = "container_memory_working_set_bytes"
 _STARTED: Final = "container_start_time_seconds"
 _CONTAINER: Final = "namespace, pod, container"
 _KEYS: Final = f"{_CONTAINER}, id, instance"
-"""One container on one node: the resource endpoint has no id, and the next pod of a StatefulSet's
-name may be on another node."""
+"""Labels that identify a container on a node. The instance is needed because the resource endpoint
+has no id, and a StatefulSet's next pod of the same name may be on another node."""
 
 
 def _series(metric: str, more: str) -> str:
@@ -68,20 +68,23 @@ def _series(metric: str, more: str) -> str:
 
 
 def _of_pods(each: str) -> str:
-    """``max``, because two Prometheus servers may scrape the same kubelet, and a kubelet has each
-    value twice: cAdvisor's series have the label cpu, those of the resource endpoint do not.
+    """The sum of each pod's series. ``max`` removes duplicates: two Prometheus servers may scrape
+    the same kubelet, and a kubelet exposes each value twice (cAdvisor's series have the label cpu,
+    those of the resource endpoint do not).
     """
     return f"sum by (namespace, pod) (max by ({_CONTAINER}) (sum without (cpu) ({each})))"
 
 
 def of_pod(resource: str, more: str = "") -> str:
-    """The use of each pod, by the series that ``more`` matchers select. ``rate`` would divide by
-    the whole range: a pod that is one minute old would count a fifth. ``deriv`` is the slope of the
-    samples that there are; it is below 0 where a restarted container has no series of its own.
+    """Expression for the use of each pod; ``more`` are additional label matchers.
+
+    ``rate`` would divide by the whole range, so a pod that is one minute old would count a fifth.
+    ``deriv`` is the slope of the existing samples. It is negative if a restarted container
+    continues the series of the previous one; such series are left out.
 
     A container that has ended (an init container, or the one before a restart) has samples in the
-    range for minutes. Its start time is gone: kubelets expose that one without a timestamp, so
-    Prometheus knows when it ends. Where no container of a pod runs, all count with their last use.
+    range for minutes. Its start time disappears at once: kubelets expose it without a timestamp, so
+    Prometheus marks it stale. If no container of a pod runs, all count with their last use.
     """
     each = _series(_MEMORY, more)
     if resource == "cpu":
@@ -91,8 +94,8 @@ def of_pod(resource: str, more: str = "") -> str:
 
 
 def of_new_pod(resource: str, more: str = "") -> str:
-    """The use of new pods: their CPU time divided by their age, which needs one scrape only. The
-    ``max by`` makes one series of each container: a duplicate must not fail the query.
+    """Expression for the use of new pods: their CPU time divided by their age, which needs only
+    one scrape. ``max by`` leaves one series per container: a duplicate would fail the query.
     """
     measured = _series(_MEMORY if resource == "memory" else _CPU, more)
     started = f"max by ({_KEYS}) ({_series(_STARTED, more)})"
@@ -104,21 +107,23 @@ def of_new_pod(resource: str, more: str = "") -> str:
 
 
 def of_ended_pod(resource: str, more: str = "") -> str:
-    """The last use of pods that have ended, from their last two scrapes."""
+    """Expression for the last use of ended pods: CPU from two samples, memory from one."""
     if resource == "memory":
         return _of_pods(f"last_over_time({_series(_MEMORY, more)}[{RANGE}])")
     return _of_pods(f"irate({_series(_CPU, more)}[{RANGE}])")
 
 
 def _named(pods: Sequence[str]) -> str:
-    """The matcher for ``namespace/name``. It is rare that two namespaces have a pod of one name."""
+    """Matcher for pods given as ``namespace/name``. It ignores the namespace: two namespaces rarely
+    have pods of the same name.
+    """
     names = "|".join(pod.partition("/")[2].replace(".", "\\\\.") for pod in pods[-MOST_NAMED:])
     return f',pod=~"{names}"'
 
 
 class LastUses:
-    """The last use of each pod that was in an answer of this round or the one before. The use of a
-    pod that has ended is needed, and not every answer has it.
+    """The last use of each pod in the responses of this round and the one before. The use of ended
+    pods is needed too, and not every response has it.
     """
 
     def __init__(self) -> None:
@@ -126,22 +131,23 @@ class LastUses:
         self._since: dict[str, float] = {}
 
     def begin_round(self) -> None:
-        """Forget the pods that were in no answer of the round that ends."""
+        """Forget the pods that were in no response of the round that ends."""
         self._before, self._since = self._since, {}
 
     def add(self, uses: Mapping[str, float]) -> dict[str, float]:
-        """All known uses, with those of one more answer."""
+        """Add the uses of one response; returns all known uses."""
         self._since.update(uses)
         return {**self._before, **self._since}
 
 
 class PodUseSource:
-    """The answers, named as in `KnownPods`. Uses are in cores or bytes.
+    """Queries the use of pods, and keeps the results that `KnownPods` needs.
 
-    ``of_workloads``: by resource and workload, the mean use of a pod. ``of_pods``: by resource and
-    pod (`LastUses`). ``of_ended``: the last use of pods that ended. ``cpu_by_age``: by new pod,
-    where pods use more at their start. ``scrape_intervals``: by rule, in seconds. ``reaches``: by
-    rule, for expressions that only the server reads.
+    ``of_workloads``: mean use of a pod, by resource and workload. ``of_pods``: use of each pod, by
+    resource and pod (`LastUses`). ``of_ended``: last use of ended pods, by resource and pod.
+    ``cpu_by_age``: CPU times of new pods; empty unless pods use more at their start.
+    ``scrape_intervals``: by rule, in seconds. ``reaches``: by rule, for expressions that only the
+    server can parse. Uses are in cores or bytes.
     """
 
     def __init__(self, prometheus: PrometheusSource, rule_set: Callable[[], RuleSet]) -> None:
@@ -164,7 +170,7 @@ class PodUseSource:
     async def run(
         self, stop: asyncio.Event, running: Callable[[], int | None], recent: RecentPods
     ) -> None:
-        """Query until ``stop`` is set. ``running``: the number of running pods, if it is known."""
+        """Query until ``stop`` is set. ``running`` returns the number of running pods, if known."""
         queried_at = -math.inf
         while not stop.is_set():
             number, now = running(), time.monotonic()
@@ -176,14 +182,16 @@ class PodUseSource:
                         await run_until_stopped(stop, self.query(each_pod=each_pod))
                     await run_until_stopped(stop, self.query_recent(*recent.names(now)))
             except Exception:
-                # Nothing depends on it, so that a defect here must not end the process.
-                logger.exception("what pods use could not be asked for")
+                # The use of pods is optional, so a bug here must not end the process.
+                logger.exception("the use of pods could not be queried")
             await pause(stop, EVERY_OF_RECENT)
 
     async def query_recent(self, bound: Mapping[str, float], ended: Mapping[str, float]) -> None:
-        """The use of new pods, and the last use of those that ended. Both: by ``namespace/name``,
-        with the seconds since then. New pods count in a workload's mean only where it has no older
-        ones, which say more than the first seconds of a pod.
+        """Query the use of new pods and the last use of ended ones.
+
+        ``bound`` and ``ended``: seconds since then, by ``namespace/name``. New pods count in a
+        workload's mean only if it has no older ones: those predict more than the first seconds of a
+        pod.
         """
         for resource, means in self._means.items():
             if bound:
@@ -197,7 +205,7 @@ class PodUseSource:
                     self._add(resource, of_new)
             known = self.of_ended.get(resource, {})
             known = {name: known[name] for name in ended if name in known}
-            # Again soon after an end: what is known may be of an earlier pod with the same name.
+            # Query again soon after the end: a known use may be of an earlier pod of that name.
             just = 2 * EVERY_OF_RECENT
             if unknown := [name for name, ago in ended.items() if name not in known or ago < just]:
                 expr = of_ended_pod(resource, self._jobs + _named(unknown))
@@ -208,8 +216,8 @@ class PodUseSource:
     def _follow(
         self, means: Mapping[str, float], bound: Mapping[str, float], ended: Collection[str]
     ) -> dict[str, float]:
-        """The use of new pods since the scrape before the last one. Empty where new pods do not use
-        more at their start: there, a pod whose use falls is one on a node that is full.
+        """The use of new pods between their last two scrapes. Empty unless new pods use more at
+        their start: otherwise falling use means that the node is full.
         """
         before = self._counts
         of_ended = {name: before[name] for name in ended if name in before}
@@ -221,7 +229,7 @@ class PodUseSource:
         return {name: uses_of(found[name])[-1] for name in found if name in self.cpu_by_age}
 
     async def query(self, *, each_pod: bool = False) -> None:
-        """One round. Where a query fails, its last values stay."""
+        """Run one round of queries. If a query fails, its last values are kept."""
         rules = [rule for rule in self._rule_set().rules if rule.source == "prometheus"]
         if rules:
             await self._prometheus.ask_clock()
@@ -230,7 +238,7 @@ class PodUseSource:
         if resources:
             expr = f"count({_series(_CPU, KUBELETS)})"
             if await self._samples("the kubelets' series", expr):
-                self._jobs = KUBELETS  # for good: other jobs must not count while these are down
+                self._jobs = KUBELETS  # permanent: other jobs must not count while these are down
         for resource in sorted(resources):
             expr = of_pod(resource, self._jobs)
             what = f"the {resource} of pods"
@@ -238,7 +246,7 @@ class PodUseSource:
             self._last_uses[resource].begin_round()
             self._add(resource, uses or {})
             if uses is None:
-                of_workloads = _by_workload(f"{expr} <= {_MOST[resource]:.0f}")
+                of_workloads = _by_workload(f"{expr} <= {_MAX_USE[resource]:.0f}")
                 means = await self._uses(what, of_workloads, resource, "workload")
             else:
                 means = _means_of_workloads(uses)
@@ -250,7 +258,7 @@ class PodUseSource:
             interval = await scrape_interval(partial(self._samples, what), rule)
             if interval is not None:
                 self._intervals[rule.expr or ""] = interval
-        # By the expression: after a reload a rule of the same name may have another one.
+        # Keyed by expression: after a reload, a rule of the same name may have another one.
         self.scrape_intervals = {
             rule.name: self._intervals[expr]
             for rule in rules
@@ -269,28 +277,28 @@ class PodUseSource:
     async def _uses(
         self, what: str, expr: str, resource: str, label: str = "pod"
     ) -> dict[str, float] | None:
-        """By ``namespace/`` and the value of ``label``."""
+        """Values by ``namespace/`` and the value of ``label``; None if the query failed."""
         samples = await self._samples(what, expr)
         if samples is None:
             return None
         return {
             f"{one.labels.get('namespace', '')}/{one.labels.get(label, '')}": one.value
             for one in samples
-            if 0 <= one.value <= _MOST[resource]
+            if 0 <= one.value <= _MAX_USE[resource]
         }
 
     async def _samples(self, what: str, expr: str) -> Sequence[Sample] | None:
         answer = await self._prometheus.query_expr(expr)
         if answer.error is not None:
             if self._logged.is_new(what, answer.error):
-                text = "the expected load is worked out without %s: %s"
+                text = "the expected load is calculated without %s: %s"
                 logger.info(text, what, answer.error)
             return None
         return answer.samples
 
 
 def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
-    """The mean use of a pod by workload. ``uses``: by ``namespace/name`` of the pod."""
+    """Mean use of a pod, by workload. ``uses``: by ``namespace/name`` of the pod."""
     found: dict[str, list[float]] = {}
     for name, use in uses.items():
         found.setdefault(workload_of(*name.split("/", 1)), []).append(use)
@@ -298,14 +306,18 @@ def _means_of_workloads(uses: Mapping[str, float]) -> dict[str, float]:
 
 
 def _by_workload(of_pod: str) -> str:
-    """The mean use of each workload's pods. A pod without a controller is a workload by itself."""
+    """Expression for the mean use of each workload's pods. A pod without a controller is a workload
+    by itself.
+    """
     named = f'label_replace({of_pod}, "workload", "$1", "pod", "(.*)")'
     by_controller = f'label_replace({named}, "workload", "$1", "pod", "{POD_NAME}")'
     return f"avg by (namespace, workload) ({by_controller})"
 
 
 async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
-    """In seconds, of the target that has the same node label as the rule's first sample."""
+    """Seconds between scrapes of the target with the node label of the rule's first sample; None if
+    unknown.
+    """
     samples = await ask(rule.expr or "")
     labels = samples[0].labels if samples else {}
     label = next((each for each in rule.node_labels if each in labels), None)
@@ -315,7 +327,7 @@ async def scrape_interval(ask: Ask, rule: Rule) -> float | None:
     node = f'{label_name(label)}="{escaped(labels[label])}"'
     target = f'up{{{node},metrics_path!="/metrics/slis"}}'
     over = f"{SCRAPES_OVER:.0f}s"
-    # A younger target has few scrapes within the time, whatever its interval is.
+    # Younger targets are left out: they have too few scrapes so far, whatever their interval.
     found = await ask(f"max(count_over_time({target}[{over}]) and {target} offset {over})")
     counts = [sample.value for sample in found or () if sample.value > 1]
     return SCRAPES_OVER / counts[0] if counts else None

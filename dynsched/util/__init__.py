@@ -1,1 +1,1 @@
-"""What several packages need of the machine that they run on."""
+"""Helpers that several packages share: files, TLS, proxies, logging, text."""

@@ -1,5 +1,7 @@
-"""Why an exchange over HTTP failed, in words, to which each client adds its own remedy. aiohttp,
-and requests around urllib3, wrap errors of the standard library: the cause is inside of them.
+"""Explains why an HTTP exchange failed. Each client adds its own remedy to the text.
+
+aiohttp and requests (through urllib3) wrap errors of the standard library, so the cause is looked
+up inside the wrapped errors.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from dynsched.util.formatting import one_line
 _NOT_TLS: Final = frozenset(
     ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 )
-_TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's words
+_TUNNEL: Final = re.compile(r"^Tunnel connection failed: (.*)")  # http.client's message
 
 
 class Cause(Enum):
-    """What went wrong. The value is its text, about the server that was queried."""
+    """What went wrong. The value is the text for people; its subject is the queried server."""
 
     HOST = "cannot resolve its host name"
     REFUSED = "connection refused"
@@ -39,14 +41,14 @@ class Cause(Enum):
     SYSTEM = "the connection failed"
 
 
-_CERTIFICATES: Final = {  # by OpenSSL's verify codes
+_CERTIFICATES: Final = {  # OpenSSL's verify codes
     **dict.fromkeys((18, 19, 20, 21, 24, 27), Cause.UNTRUSTED),  # no chain to a trusted CA
     **dict.fromkeys((62, 64), Cause.OTHER_HOST),
 }
 TLS_CAUSES: Final = frozenset(
     {Cause.NOT_TLS, Cause.UNTRUSTED, Cause.OTHER_HOST, Cause.INVALID, Cause.ALERT, Cause.TLS}
 )
-"""The causes that lie in TLS: trying again does not help."""
+"""Causes in TLS: retrying does not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +61,18 @@ class ConnectionFailure:
 
 
 def no_answer(seconds: float) -> str:
-    """``no answer within 10 s``: a timeout in words, where it is known how long was waited."""
+    """``no answer within 10 s``: the text for a timeout of known length."""
     return f"no answer within {seconds:g} s"
 
 
 def find_failure(error: BaseException) -> ConnectionFailure | None:
     links = list(_chain(error))
-    found = (explain(link) for explain in (_known, _of_system) for link in links)
+    found = (explain(link) for explain in (_known_failure, _system_failure) for link in links)
     return next(filter(None, found), None)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and everything it was made from: requests wraps urllib3, which wraps OSError."""
+    """Yields an exception and all that it wraps: requests wraps urllib3, which wraps OSError."""
     pending: list[BaseException | None] = [error]
     seen: set[int] = set()
     while pending:
@@ -92,14 +94,14 @@ _BY_TYPE: Final[tuple[tuple[type[BaseException], Cause], ...]] = (
     (ConnectionError, Cause.BROKEN),  # reset, aborted, broken pipe, http.client's disconnected
     (http.client.HTTPException, Cause.NOT_HTTP),
 )
-"""The first that fits counts."""
+"""The first match counts."""
 
 
-def _known(link: BaseException) -> ConnectionFailure | None:
+def _known_failure(link: BaseException) -> ConnectionFailure | None:
     if isinstance(link, socket.gaierror):
         return ConnectionFailure(Cause.HOST, one_line(link.strerror or "no such name"))
     if isinstance(link, ssl.SSLCertVerificationError):
-        # aiohttp's wrapper is one of these by its type, and has no code; what it wraps has.
+        # aiohttp's wrapper has this type but no verify_code; the error inside it has one.
         if not hasattr(link, "verify_code"):
             return None
         cause = _CERTIFICATES.get(link.verify_code, Cause.INVALID)
@@ -107,19 +109,19 @@ def _known(link: BaseException) -> ConnectionFailure | None:
     for kind, cause in _BY_TYPE:
         if isinstance(link, kind):
             return ConnectionFailure(cause)
-    return _of_tls(link) if isinstance(link, ssl.SSLError) else None
+    return _tls_failure(link) if isinstance(link, ssl.SSLError) else None
 
 
-def _of_system(link: BaseException) -> ConnectionFailure | None:
+def _system_failure(link: BaseException) -> ConnectionFailure | None:
     if not isinstance(link, OSError):
         return None
     if refused := _TUNNEL.search(str(link)):
         return ConnectionFailure(Cause.PROXY, one_line(refused[1]))
-    # requests' own errors are OSErrors too, without a strerror
+    # requests' errors are OSErrors too, but have no strerror
     return ConnectionFailure(Cause.SYSTEM, one_line(link.strerror)) if link.strerror else None
 
 
-def _of_tls(error: ssl.SSLError) -> ConnectionFailure:
+def _tls_failure(error: ssl.SSLError) -> ConnectionFailure:
     reason = error.reason or ""
     words = reason.replace("_", " ").lower()
     if reason in _NOT_TLS:

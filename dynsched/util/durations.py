@@ -1,5 +1,5 @@
-"""Durations in the grammar of Prometheus's ``model.ParseDuration``: ``30s``, ``1h30m``; units in
-falling order, each at most once, whole numbers only; a bare ``0`` needs no unit.
+"""Durations in the grammar of Prometheus's ``model.ParseDuration``, such as ``30s`` or ``1h30m``.
+Units come in descending order, each at most once, with whole numbers; a bare ``0`` needs no unit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _UNITS: Final = {
     "ms": 0.001,
 }
 _MAX_SECONDS: Final = 2**63 // 10**9
-"""Seconds; Prometheus counts nanoseconds in 64 bits, and refuses what is longer."""
+"""292 years: Prometheus counts nanoseconds in 64 bits, and refuses longer durations."""
 _GRAMMAR: Final = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; ValueError with a hint when it is none."""
+    """A duration in seconds. ValueError with a hint if ``text`` is not a duration."""
     if text == "0":
         return 0.0
     match = _GRAMMAR.fullmatch(text)
@@ -36,18 +36,18 @@ def parse_duration(text: str) -> float:
 
 
 def parse_seconds(text: str, *, at_least: float) -> float:
-    """A duration or a number of seconds; ValueError when neither or less than ``at_least``."""
+    """A duration or a plain number, in seconds. ValueError for others, or below ``at_least``."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = parse_duration(text)
-    if not at_least <= seconds <= _MAX_SECONDS:  # nor nan
+    if not at_least <= seconds <= _MAX_SECONDS:  # rejects NaN too
         raise ValueError(f"it must be {format_duration(at_least)} or longer, up to 292 years")
     return seconds
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest Prometheus spelling of a duration, to the millisecond: 90 -> ``1m30s``."""
+    """Prometheus's spelling, to the millisecond and in units up to days: 90 -> ``1m30s``."""
     rest = round(seconds * 1000)
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):

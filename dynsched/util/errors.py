@@ -1,12 +1,12 @@
-"""Errors outside of the core, one class for each that callers handle differently. Each message is
-one line for a person: what, where, what to do.
+"""Errors outside the core, one class for each case that callers handle differently. Each message is
+one line for people: what failed, where, and what to do.
 """
 
 from __future__ import annotations
 
 
 class ExpectedError(Exception):
-    """What a person can mend; the message says how. Any other exception is a bug."""
+    """A problem that people can fix; the message says how. Any other exception is a bug."""
 
 
 class ClusterError(ExpectedError):
@@ -14,23 +14,23 @@ class ClusterError(ExpectedError):
 
 
 class KubeConfigError(ClusterError):
-    """No usable configuration."""
+    """No usable kubeconfig or service account."""
 
 
 class ConflictError(ClusterError):
-    """409: the object is not as it was observed; read it again and plan again."""
+    """409: the object changed since it was read. Read it and plan again."""
 
 
 class NotFoundError(ClusterError):
-    """404: the object was deleted since it was observed."""
+    """404: the object does not exist, or was deleted since it was read."""
 
 
 class NotPermittedError(ClusterError):
-    """A write was not sent: this process lost the Lease, or it is a dry run."""
+    """A write was not sent: this process does not hold the Lease, or it is a dry run."""
 
 
 class PastUnknownError(Exception):
-    """The past of a rule's expression cannot be had. The message names the source and the cause."""
+    """The history of a rule is not available. The message names the source and the cause."""
 
 
 class ForbiddenError(ClusterError):

@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 class Latest(Generic[T]):
-    """One publisher, any number of subscribers, all on one event loop. A subscriber that is slow
-    misses values, never the newest one.
+    """One publisher, any number of subscribers, all on one event loop. A slow subscriber may miss
+    values, but never the newest one.
     """
 
     def __init__(self) -> None:
@@ -18,13 +18,13 @@ class Latest(Generic[T]):
         self._changed = asyncio.Condition()
 
     async def publish(self, value: T) -> None:
-        """Make ``value``, an object that was not published before, the newest one."""
+        """Publish ``value``. It must be a new object, because `after` compares identities."""
         async with self._changed:
             self.value = value
             self._changed.notify_all()
 
     async def after(self, last: T | None) -> T:
-        """The newest value, once it is another object than ``last``."""
+        """Wait until the newest value is not the object ``last``, and return it."""
         async with self._changed:
             while self.value is None or self.value is last:
                 await self._changed.wait()

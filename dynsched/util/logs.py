@@ -1,4 +1,4 @@
-"""Logging of the whole process: one line an event, as text or as JSON."""
+"""Logging for the whole process: one line per event, as text or JSON."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pythonjsonlogger.json import JsonFormatter
 
 MAX_WAITING: Final = 8_000
 EACH_SECONDS: Final = 60.0
-"""The time in which at most one line of each kind is logged."""
+"""A `quiet_logger` logs at most one line of each kind in this time."""
 _MAX_CHARACTERS: Final = 200
 _MAX_LIMITED: Final = 100
 
 MAX_KINDS: Final = 20
-"""Kinds of message per trouble that are logged; further ones not until the trouble is over."""
+"""Maximum kinds of trouble logged per key. Further ones are not logged until it recovers."""
 _QUOTED: Final = re.compile(r"(?<!\w)('[^']*'|\"[^\"]*\")(?!\w)")
 _NUMBERED: Final = re.compile(r"\S*\d\S*")
 _LIST: Final = re.compile(r"#(?:\W*#)+")
-"""A list of such words counts as one, however long it is."""
+"""A list of replaced words counts as one word, however long it is."""
 
 
 def configure_logging(log_format: str, level: str) -> None:
@@ -34,12 +34,14 @@ def configure_logging(log_format: str, level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Json() if log_format == "json" else _Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.captureWarnings(capture=True)  # Python's own are lines of the log too
+    logging.captureWarnings(capture=True)  # Python's warnings become log lines too
 
 
 @contextlib.contextmanager
 def last_words(expected: tuple[type[Exception], ...]) -> Iterator[None]:
-    """With ``json`` what ends the process is a line of the log too; ``expected``: no traceback."""
+    """If the format is ``json``, log the error that ends the process, and exit. Errors of the types
+    in ``expected`` are logged without a traceback.
+    """
     try:
         yield
     except Exception as error:
@@ -52,8 +54,8 @@ def last_words(expected: tuple[type[Exception], ...]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def logging_aside() -> Iterator[None]:
-    """Log lines are written on a separate thread: a reader of standard error that stops reading
-    does not hold up the event loop. Up to MAX_WAITING lines wait for it; further ones are dropped.
+    """Write log lines on a separate thread, so that the event loop does not block if the reader of
+    standard error stops reading. Up to MAX_WAITING lines are queued; more are dropped.
     """
     root = logging.getLogger()
     before, waiting = root.handlers, queue.SimpleQueue[logging.LogRecord]()
@@ -92,19 +94,19 @@ class _Json(_Utc, JsonFormatter):
 
 class _Queued(QueueHandler):
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        return record  # with its fields: it stays in this process
+        return record  # unchanged: it stays in this process and need not be pickled
 
 
 def trouble_kind(trouble: str) -> str:
-    """What stays the same of a message while the trouble is the same: all but what it quotes, and
-    the words that have a number in them (counts, addresses, times, sizes).
+    """The message without its variable parts: quoted text, and words with a number in them (counts,
+    addresses, times, sizes).
     """
     return _LIST.sub("#", _NUMBERED.sub("#", _QUOTED.sub("#", trouble)))
 
 
 class LoggedKinds:
-    """Which kinds of trouble were logged, by the ``key`` of the part in trouble, until it has
-    recovered: the numbers in a message may change each time, or two kinds may alternate.
+    """Remembers which kinds of trouble were logged for each ``key``, until it recovers. Comparing
+    with the last message is not enough: its numbers may change, or two kinds may alternate.
     """
 
     def __init__(self) -> None:
@@ -119,12 +121,14 @@ class LoggedKinds:
         return True
 
     def forget(self, key: Hashable) -> bool:
-        """``key`` has recovered; whether any trouble of it was logged."""
+        """Mark ``key`` as recovered; returns whether any trouble of it was logged."""
         return self._logged.pop(key, None) is not None
 
 
-class _OneInAWhile(logging.Filter):
-    """A kind is the message before its arguments, and the type of the error."""
+class _RateLimitFilter(logging.Filter):
+    """Passes one record of each kind per EACH_SECONDS. A kind is the message before its arguments
+    are filled in, and the type of the error.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,10 +146,10 @@ class _OneInAWhile(logging.Filter):
 
 
 def quiet_logger(name: str) -> logging.Logger:
-    """For lines that callers can cause: one of each kind a minute, however many their requests
-    are.
+    """A logger for lines that callers can cause: it logs one line of each kind per minute, however
+    many requests there are.
     """
     logger = logging.getLogger(name)
-    if not any(isinstance(each, _OneInAWhile) for each in logger.filters):
-        logger.addFilter(_OneInAWhile())
+    if not any(isinstance(each, _RateLimitFilter) for each in logger.filters):
+        logger.addFilter(_RateLimitFilter())
     return logger

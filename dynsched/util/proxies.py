@@ -1,9 +1,9 @@
-"""The proxy for a URL, chosen from the environment as kubectl chooses it; and URLs that a person
-typed.
+"""Chooses the proxy for a URL from the environment, as kubectl does, and parses URLs that people
+type.
 
-The libraries differ: aiohttp and urllib take no CIDR and no port in NO_PROXY, requests uses the
-proxy even for localhost, and with ``trust_env`` they also send what ~/.netrc says. The rules here
-are those of Go's httpproxy package, on which kubectl and Prometheus are built.
+The libraries have other rules: aiohttp and urllib accept no CIDR and no port in NO_PROXY, requests
+uses the proxy even for localhost, and with ``trust_env`` they also send credentials from ~/.netrc.
+The rules here are those of Go's httpproxy package, which kubectl and Prometheus use.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class ProxyError(ValueError):
-    """A proxy that cannot be used. The message names where it was set, and shows no password."""
+    """An unusable proxy. The message says where it was set, and shows no password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy, and where it was set. ``url`` may hold a password: it is not for people."""
+    """``variable``: where it was set. ``url`` may contain a password, so it must not be shown."""
 
     url: str = field(repr=False)
     variable: str
@@ -46,8 +46,8 @@ def proxy_for(url: str, environ: Mapping[str, str] = os.environ) -> Proxy | None
         return None
     variable = f"{parts.scheme}_proxy".upper()
     value = environ.get(variable) or environ.get(variable.lower(), "")
-    listed = environ.get("NO_PROXY") or environ.get("no_proxy", "")
-    if not value or _is_excepted(parts, listed):
+    no_proxy = environ.get("NO_PROXY") or environ.get("no_proxy", "")
+    if not value or _bypasses_proxy(parts, no_proxy):
         return None
     return parse_proxy(variable, value)
 
@@ -57,7 +57,7 @@ def parse_proxy(variable: str, value: str) -> Proxy:
     url = value if "://" in value else f"http://{value}"
     try:
         parts = urlsplit(url)
-        known = parts.hostname and parts.port != 0  # .port raises where it is no number
+        known = parts.hostname and parts.port != 0  # .port raises if it is not a number
     except ValueError:
         known = None
     if not known:
@@ -70,29 +70,29 @@ def parse_proxy(variable: str, value: str) -> Proxy:
 
 
 def through(proxy: Proxy | None) -> str:
-    """The words of an error about the proxy that was used; empty without one."""
+    """The part of an error message that names the proxy; empty without a proxy."""
     return f" (through the proxy that the environment sets: {proxy})" if proxy else ""
 
 
 def opener(proxy: Proxy | None) -> urllib.request.OpenerDirector:
-    """For `urllib`: opens URLs, those of redirects too, through ``proxy``."""
+    """A `urllib` opener whose requests, including redirects, go through ``proxy``, if any."""
     by_scheme = dict.fromkeys(_PORTS, proxy.url) if proxy else {}
     return urllib.request.build_opener(urllib.request.ProxyHandler(by_scheme))
 
 
-def _is_excepted(parts: SplitResult, listed: str) -> bool:
+def _bypasses_proxy(parts: SplitResult, no_proxy: str) -> bool:
     host = parts.hostname or ""
     port = str(parts.port or _PORTS.get(parts.scheme, ""))
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True
-    entries = filter(None, map(str.strip, listed.lower().split(",")))
+    entries = filter(None, map(str.strip, no_proxy.lower().split(",")))
     return any(_matches(entry, host, port, address) for entry in entries)
 
 
 def _matches(entry: str, host: str, port: str, address: _Address | None) -> bool:
-    """Whether an entry of NO_PROXY names this host: a CIDR; an IP address or a domain, with a port
-    where only that is meant. A domain includes those below it, ``.domain`` these alone.
+    """Whether an entry of NO_PROXY matches this host. An entry is ``*``, a CIDR, or an IP address
+    or domain with an optional port. ``domain`` includes subdomains; ``.domain`` is only these.
     """
     if entry == "*":
         return True
@@ -118,12 +118,12 @@ def _address(host: str) -> _Address | None:
 
 
 def parse_http_url(text: str) -> SplitResult:
-    """An HTTP or HTTPS URL; the scheme may be left out. ValueError for all else, and for one with a
-    user in it; do not show its message: it may repeat a part of the text, and so a password.
+    """Parse an HTTP or HTTPS URL; the scheme is optional. ValueError for anything else, and for a
+    URL with a user. Do not show the error's message: it may repeat a password from the text.
     """
     parts = urlsplit(text if "://" in text else f"http://{text}")
     known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    # http:/host has lost a slash, and would be asked for at a host named http.
+    # http:/host lacks a slash, and would be read as a host named http.
     if not known or parts.hostname in ("http", "https") or "@" in parts.netloc:
         raise ValueError("not a URL")
     return parts

@@ -1,5 +1,5 @@
-"""Waiting that ends early when the process is to stop (the event ``stop``), and pauses before
-something that failed is tried again.
+"""Waits that end early when the process is stopping (the event ``stop`` is set), and delays before
+retries.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ T = TypeVar("T")
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep for ``seconds``, or until ``stop`` is set; with 0 or less, other tasks get a turn."""
+    """Sleep for ``seconds``, or until ``stop`` is set. With 0 or less, other tasks still run."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, seconds)):
             await stop.wait()
 
 
-async def wait_for(stop: asyncio.Event, is_so: Callable[[], bool], every: float = 0.1) -> None:
-    """Until ``is_so()``, checked ``every`` so many seconds, or ``stop`` is set."""
-    while not is_so() and not stop.is_set():
+async def wait_for(stop: asyncio.Event, condition: Callable[[], bool], every: float = 0.1) -> None:
+    """Wait until ``condition()``, checked every ``every`` seconds, or until ``stop`` is set."""
+    while not condition() and not stop.is_set():
         await pause(stop, every)
 
 
 async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
-    """Until one of ``work`` is done or ``stop`` is set; nothing is cancelled, no result taken."""
+    """Wait until one of ``work`` is done or ``stop`` is set. Cancels no work, reads no result."""
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({stopping, *work}, return_when=asyncio.FIRST_COMPLETED)
@@ -36,7 +36,9 @@ async def until_done(stop: asyncio.Event, *work: asyncio.Future[Any]) -> None:
 
 
 async def run_until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """None when ``stop`` is set before; ``work`` is then cancelled, and has ended on return."""
+    """The result of ``work``; None if ``stop`` is set first. ``work`` is then cancelled, and has
+    ended on return.
+    """
     task = asyncio.create_task(work)
     try:
         await until_done(stop, task)
@@ -47,12 +49,14 @@ async def run_until_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -
 
 
 def jittered(seconds: float) -> float:
-    """Between half of ``seconds`` and all of it, so that many clients do not return as one."""
+    """A random time from half of ``seconds`` to all of it, so that clients do not retry in step."""
     return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
 
 
 class Backoff:
-    """Pauses that double from ``first`` to ``most`` seconds; ``seconds``: the next, unjittered."""
+    """Delays that double from ``first`` to ``most`` seconds. ``seconds`` is the next one, before
+    jitter.
+    """
 
     def __init__(self, first: float, most: float) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""What every table for people is made of: texts without control characters, columns, ages."""
+"""Tables for people: text without control characters, columns, ages."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ STYLES: Final[Mapping[str, str]] = {
     "repair": "yellow",
 }
 _UNLIMITED: Final = 100_000
-"""Columns of a file or a pipe."""
+"""Width of a file or a pipe, in columns."""
 
 
 def show(console: Console, *shown: str | Text | Table) -> None:
-    """Print within the terminal's width where no word breaks, else as wide as it is. Empty tables
-    are not printed.
+    """Print each item at the terminal's width, or at its own width if a word would not fit. Empty
+    tables are not printed.
     """
-    # A file has no width: rich assumes 80 columns, and would fold or cut names of nodes. On a
-    # terminal that is too narrow for the words of a table, lines run over, as kubectl's do.
+    # For a file, rich assumes 80 columns, and would fold or cut node names. On a terminal that is
+    # too narrow for the words of a table, lines wrap, as in kubectl.
     wide = Console(file=console.file, width=_UNLIMITED)
     for each in shown:
         if isinstance(each, Table) and not each.rows:
@@ -49,9 +49,9 @@ def make_table(titles: Iterable[str], rows: Iterable[Iterable[str | Text]]) -> T
 
 
 def plain(text: str, style: str = "") -> Text:
-    # Text, not markup: brackets in a message are brackets. Control characters could move the
-    # cursor, and some of what is shown was written by others. A line break is a space: each text
-    # has a line of its own.
+    # Text instead of markup, so that brackets in a message stay brackets. Foreign text may contain
+    # control characters, which could move the cursor. A line break becomes a space, because each
+    # text is one line.
     shown = (c if c.isprintable() else " " if c.isspace() else "?" for c in text)
     return Text("".join(shown), style=style)
 
@@ -61,7 +61,7 @@ def named(rule: Mapping[str, Any]) -> str:
 
 
 def ago(since: str | None, now: str) -> str:
-    """How long before ``now``, both RFC 3339; ``-`` for no time."""
+    """The time from ``since`` to ``now``, both RFC 3339; ``-`` if ``since`` is None."""
     if since is None:
         return "-"
     elapsed = datetime.fromisoformat(now) - datetime.fromisoformat(since)
@@ -69,7 +69,7 @@ def ago(since: str | None, now: str) -> str:
 
 
 def sample_age(rule: Mapping[str, Any]) -> str:
-    """How old the last good sample of a rule on a node is, and what was wrong with the newest."""
+    """The age of a rule's last good sample on a node, and what is wrong with the newest one."""
     age = rule["sample_age_seconds"]
     if age is None:
         return f"{rule['quality']}; no sample so far"

@@ -1,4 +1,4 @@
-"""TLS contexts, for what we ask and for what we serve; what is wrong with a file."""
+"""TLS contexts for our clients and servers, and errors about their files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ File = str | Path | None
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """To serve with. With ``client_ca`` callers need a certificate of it, but for probes."""
+    """Files of a server. With ``client_ca``, clients other than probes need a certificate of it."""
 
     cert: Path
     key: Path
@@ -22,12 +22,12 @@ class TlsConfig:
 
 
 class TlsFilesError(ValueError):
-    """Files that can be read, but not used. The message is a line that names them."""
+    """Files that are readable but not usable. The message is one line that names them."""
 
 
 def fingerprints(*files: File) -> tuple[tuple[int, ...], ...]:
-    """Differ when the content of one of the files does. OSError, which names the file. To be taken
-    before the files are loaded, so that a change in between is seen the next time.
+    """Values that change with the content of the files. Take them before loading the files, so that
+    a change in between is noticed the next time. OSError names the file.
     """
     return tuple(fingerprint(file) for file in files if file)
 
@@ -41,8 +41,8 @@ def make_context(
     ca_data: str = "",
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """A context with these PEM files, as they are now; without a CA (``ca_data``: its content), a
-    client trusts the public authorities. TlsFilesError, or an OSError that names the file.
+    """A context from the current PEM files. Without ``ca`` or ``ca_data`` (its content), a client
+    trusts the public CAs. Raises TlsFilesError, or an OSError that names the file.
     """
     try:
         context = ssl.create_default_context(purpose, cafile=ca, cadata=ca_data or None)
@@ -52,7 +52,7 @@ def make_context(
     except OSError as error:
         error.filename = ca
         raise
-    # As Go: a CA without an authority key identifier (old kubeadm) is still a CA.
+    # As in Go, a CA without an authority key identifier (old kubeadm) is accepted.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
         context.check_hostname = False
@@ -81,5 +81,5 @@ def _load_pair(context: ssl.SSLContext, cert: str | Path, key: File) -> None:
 
 
 def _no_passphrase() -> str:
-    # Without this OpenSSL asks at the terminal, and whoever waits hangs.
+    # Without this callback OpenSSL would prompt on the terminal, and block.
     raise ValueError

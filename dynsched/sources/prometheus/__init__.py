@@ -1,8 +1,8 @@
-"""Samples from Prometheus, or from anything that answers its query API.
+"""Samples from Prometheus, or from any server with its query API.
 
-A query never raises for what the server, the network or a credential file does: it comes back with
-``error``. It ends within ``PrometheusConfig.timeout``; nothing is retried. No credential appears in
-an error, a warning, a log line or a repr.
+Failures of the server, the network or a credential file are returned as ``error``, not raised. A
+query ends within ``PrometheusConfig.timeout`` and is not retried. No credential appears in an
+error, a warning, a log line or a repr.
 """
 
 from dynsched.sources.prometheus.config import PrometheusConfig

@@ -1,4 +1,4 @@
-"""Where Prometheus is, and how to be let in. Checked when made; files are read at each query."""
+"""URL and credentials of Prometheus. Validated on creation; files are read at each query."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from dynsched.util.proxies import Proxy, ProxyError, proxy_for
 from dynsched.util.tls import TlsFilesError, fingerprints, make_context
 
 DEFAULT_TIMEOUT: Final = 10.0
-_SECRET_LIMIT: Final = 64 * 1024  # bytes; a credential file that is larger is some other file
-_TOKEN: Final = re.compile(r"[!-~]+")  # what can stand in a header: visible ASCII
+_SECRET_LIMIT: Final = 64 * 1024  # bytes; a larger file is not a credential file
+_TOKEN: Final = re.compile(r"[!-~]+")  # valid in a header: visible ASCII
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"([!-~]([ -~]*[!-~])?)?")  # printable ASCII, no end spaces
-# Shorter texts are not treated as secrets: to mask them would make a message unreadable.
+# Shorter texts are not masked, because that would make messages unreadable.
 _MIN_SECRET_LENGTH: Final = 4
 
 Fetch = Callable[[str, float], Coroutine[None, None, tuple[int, Mapping[str, str], bytes]]]
-"""Gets a path with its query within so many seconds: status, headers and body. ClusterError."""
+"""Gets a path and query within a number of seconds: status, headers, body. ClusterError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Headers of one request, and the texts in them that must not be shown."""
+    """Headers of one request, and the secrets in them."""
 
     headers: Mapping[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """A server may echo what it was sent."""
+        """``text`` without the secrets: a server may echo what it received."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _MIN_SECRET_LENGTH:
                 text = text.replace(secret, "***")
@@ -48,11 +48,13 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class PrometheusConfig:
-    """``timeout`` is the whole time of a query, in seconds. A user and password in ``url`` become
-    ``username`` and ``password``. ``*_file`` are read anew when they change. Without ``ca_file``,
-    the public authorities. None for ``external_url``, where people reach its pages: at ``url``.
-    ``fetch`` gets what is below ``url``, by a connection and a login of its own: no credentials of
-    this configuration are sent then. Raises ValueError with all that is wrong.
+    """The configuration of one Prometheus. Raises ValueError that lists all problems.
+
+    ``timeout``: seconds for a whole query. A user and password in ``url`` become ``username`` and
+    ``password``. Each query uses the current content of ``*_file``. Without ``ca_file``, the public
+    CAs are trusted. ``external_url``: where people open its pages; None: at ``url``. ``fetch`` gets
+    the paths below ``url`` with another connection and login; the credentials of this configuration
+    are then not sent.
     """
 
     url: str
@@ -69,10 +71,10 @@ class PrometheusConfig:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     external_url: str | None = None
     is_default: bool = False
-    """Whether nobody named the URL, so that one that is found in the cluster may take its place."""
+    """Whether ``url`` is the default, so that a Prometheus found in the cluster may replace it."""
     fetch: Fetch | None = field(default=None, repr=False)
     proxy: Proxy | None = field(default=None, init=False)
-    """What the environment says of ``url``; None: it is asked directly."""
+    """The proxy for ``url`` in the environment; None for a direct connection."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "headers", dict(self.headers))
@@ -93,9 +95,9 @@ class PrometheusConfig:
             raise ValueError("; ".join(problems))
 
     def _settle_url(self) -> list[str]:
-        """Move user and password out of it; returns what is wrong."""
+        """Move user and password out of the URL; returns the problems."""
         if not _is_url(self.url):
-            # Whatever is wrong, the message must not repeat a password that stands in the URL.
+            # The message must not repeat a password from the URL.
             return [f"Prometheus URL {_shown(self.url)!r}: {_WANTED}"]
         parts = urlsplit(self.url)
         userinfo, at, address = parts.netloc.rpartition("@")
@@ -142,7 +144,7 @@ class PrometheusConfig:
         return problems
 
     def credentials(self) -> Credentials:
-        """For a request made now. QueryFailedError when a file cannot be used."""
+        """The credentials to send now. QueryFailedError if a file cannot be used."""
         headers = dict(self.headers)
         secrets = [part for value in headers.values() for part in (value, *value.split())]
         token, password = self.bearer_token, self.password or ""
@@ -156,7 +158,7 @@ class PrometheusConfig:
             if self.password_file:
                 flag = "--prom-password-file"
                 password = _read_secret(flag, self.password_file, str.isprintable)
-            # UTF-8, as RFC 7617 and Prometheus's own clients have it; requests would take Latin-1.
+            # UTF-8, as in RFC 7617 and Prometheus's own clients; requests would use Latin-1.
             pair = base64.b64encode(f"{self.username}:{password}".encode()).decode()
             headers["Authorization"] = f"Basic {pair}"
             secrets += [pair, password]
@@ -171,7 +173,7 @@ def _is_url(url: str) -> bool:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         (parts.hostname or "").encode("idna")
-    except ValueError:  # a port that is no number, or a host with a label that is too long
+    except ValueError:  # a port that is not a number, or a host label that is too long
         return False
     return bool(known) and not (re.search(r"\s", url) or parts.query or parts.fragment)
 
@@ -181,7 +183,7 @@ def _shown(url: str) -> str:
 
 
 def _read_secret(flag: str, path: str, fits: Callable[[str], object]) -> str:
-    """Without the white space around it. QueryFailedError names the file, never what is in it."""
+    """The file's secret, stripped. QueryFailedError names the file, never its content."""
     try:
         secret = read_file(path, _SECRET_LIMIT).decode().strip()
     except UnicodeDecodeError:
@@ -198,9 +200,9 @@ def _unreadable(flag: str, path: str, error: OSError) -> str:
 
 
 def tls_context(config: PrometheusConfig) -> ssl.SSLContext | None:
-    """For https; made again when its files change. QueryFailedError names a file that cannot be
-    used. (requests would make one for each connection, 15 ms, and check certificates more strictly
-    than Go does.)
+    """The context for https, cached until its files change. QueryFailedError names a file that
+    cannot be used. (requests would create a context for each connection, which takes 15 ms, and
+    check certificates more strictly than Go.)
     """
     if not config.url.startswith("https:"):
         return None

@@ -1,10 +1,11 @@
-"""Prometheus's JSON, from bytes to samples and series, or to the data of other pages of its API.
-The only exception raised here is QueryFailedError.
+"""Decodes Prometheus's JSON to samples and series, or to the data of other pages of its API. The
+only exception raised here is QueryFailedError.
 
-An answer: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
-``infos`` (hints on the expression, since Prometheus 3) say nothing about completeness: not read.
-Native histograms and series of another form are left out, with a warning; a value that is no number
-is NaN. An answer that has any other form fails as a whole.
+A response: ``{"status", "data": {"resultType", "result"}, "warnings", "errorType", "error"}``.
+``infos`` (hints on the expression, since Prometheus 3) are not read, because they do not tell
+whether the response is complete. Native histograms and malformed series are left out with a
+warning, and a value that is not a number becomes NaN. Any other malformed response fails as a
+whole.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ _MAX_WARNINGS: Final = 10
 _YEAR_5138: Final = 1e11
 _BY_NODE: Final = "give a vector with a sample for each node, as in `sum by (instance) (...)`"
 _WRONG_TYPES: Final = ("scalar", "string", "matrix")
-"""Types of a result that has no sample for each node."""
-# All rules of a small cluster may have this together, in a container of 256 MiB. A series of nine
-# labels takes up to 2 kB while it is decoded: 100 MB. A point of a range takes ten times its JSON.
+"""Result types without a sample for each node."""
+# Shared by all rules of a small cluster, in a container of 256 MiB. A series of nine labels takes
+# up to 2 kB while it is decoded, so all take 100 MB. A point of a range takes ten times its JSON.
 _ALL_SERIES: Final = 50_000
 _ALL_BYTES: Final = 8 << 20
-# Each rule may have this for each node, however many there are: a node that has just been replaced
-# has two series for a while; one that its labels are copied to has 2 kB of them.
+# Per rule and node, for any number of nodes. A node that was just replaced has two series for a
+# while. If the labels of a node are copied to its series, they take 2 kB.
 _NODE_SERIES: Final = 2
 _NODE_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
-    """The most that one answer may hold, ``size`` in bytes of JSON. A rule that forgot to aggregate
-    (a series for each core and mode) exceeds it.
+    """The maximum size of a response; ``size`` in bytes of JSON. A rule that does not aggregate
+    (one series for each core and mode) exceeds it.
     """
 
     nodes: int
@@ -48,7 +49,7 @@ class AnswerLimit:
     size: int
 
     def check(self, *, series: int = 0, size: int = 0) -> None:
-        """QueryFailedError for more."""
+        """QueryFailedError if the response is larger."""
         if series <= self.series and size <= self.size:
             return
         found = f"is larger than {self.size / (1 << 20):.3g} MiB"
@@ -62,7 +63,7 @@ class AnswerLimit:
 
 
 def answer_limit(nodes: int, rules: int) -> AnswerLimit:
-    """For each of so many ``rules`` that are asked side by side."""
+    """The limit for each of this number of ``rules``, which are queried concurrently."""
     share = max(1, rules)
     return AnswerLimit(
         nodes,
@@ -95,18 +96,18 @@ class _Row(msgspec.Struct, gc=False):
 
 _ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
 _DATA: Final = msgspec.json.Decoder(_Data)
-_ROWS: Final = msgspec.json.Decoder(list[_Row] | None)  # null: an empty list of a Go program
+_ROWS: Final = msgspec.json.Decoder(list[_Row] | None)  # Go encodes an empty list as null
 _ROW: Final = msgspec.json.Decoder(_Row)
 _RAW_ROWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _ANYTHING: Final = msgspec.json.Decoder()
-# msgspec raises these for bytes of another form, however odd.
-_UNFIT: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+# All that msgspec raises for malformed bytes.
+_MALFORMED: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """``received``: our clock when the answer came. ``date``: the server's (its Date header, whole
-    seconds). ``behind``: as of `ServerClock`.
+    """``received``: our clock when the response arrived. ``date``: the server's clock (its Date
+    header, whole seconds). ``behind``: as in `ServerClock`.
     """
 
     received: float
@@ -114,7 +115,7 @@ class Clocks:
     behind: float = 0.0
 
     def local_of(self, timestamp: float) -> float:
-        """By our clock: now, less the sample's age by the server's; no age is negative."""
+        """The timestamp on our clock, from the sample's age on the server's; no age is negative."""
         now = self.received if self.date is None else self.date
         return self.received - max(0.0, now - timestamp) - self.behind
 
@@ -122,28 +123,28 @@ class Clocks:
 def parse_data(
     body: bytearray, _: Clocks, __: AnswerLimit
 ) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """``data`` of a good answer, as the only item, and its warnings."""
+    """``data`` of a successful response, as the only item, and the warnings."""
     data, warnings = _open(body)
     return (_fit(_ANYTHING, data, body),), tuple(warnings)
 
 
 def server_error(body: bytearray) -> str | None:
-    """``errorType: error`` of a body that is Prometheus's own error answer, else None."""
+    """``errorType: error`` if the body is Prometheus's own error response, else None."""
     try:
         return _error_in(_ENVELOPE.decode(body))
-    except _UNFIT:
+    except _MALFORMED:
         return None
 
 
 def _error_in(envelope: _Envelope) -> str | None:
     if envelope.status != "error":
         return None
-    said = [one_line(each) for each in (envelope.error_type, envelope.error) if each]
-    return ": ".join(said) or "an error without a text"
+    texts = [one_line(each) for each in (envelope.error_type, envelope.error) if each]
+    return ": ".join(texts) or "an error without a text"
 
 
 def _open(body: bytearray) -> tuple[msgspec.Raw, list[str]]:
-    """The data of a good answer, not decoded, and the server's warnings."""
+    """The undecoded data of a successful response, and the server's warnings."""
     envelope = _fit(_ENVELOPE, body, body)
     if error := _error_in(envelope):
         raise QueryFailedError(error)
@@ -162,7 +163,7 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: bytearray | msgspec.Raw, body:
         raise QueryFailedError(
             f"the answer is JSON, but not Prometheus's ({one_line(str(error))}); check the URL"
         ) from None
-    except _UNFIT as error:
+    except _MALFORMED as error:
         if body.lstrip()[:1] not in b"{[":
             raise QueryFailedError(
                 f"the answer is no JSON but {excerpt(body) or 'binary data'}; "
@@ -175,10 +176,10 @@ def _fit(decoder: msgspec.json.Decoder[_T], part: bytearray | msgspec.Raw, body:
 
 
 def read_vector(
-    body: bytearray, clocks: Clocks, most: AnswerLimit
+    body: bytearray, clocks: Clocks, limit: AnswerLimit
 ) -> tuple[Sequence[Sample], tuple[str, ...]]:
     """An instant query's samples and warnings."""
-    rows, warnings = _read(body, "vector", most)
+    rows, warnings = _read(body, "vector", limit)
     samples = [
         Sample(row.metric, _number(row.value[1]), clocks.local_of(_seconds(row.value[0])))
         for row in rows
@@ -190,10 +191,10 @@ def read_vector(
 
 
 def read_spans(
-    body: bytearray, _: Clocks, most: AnswerLimit
+    body: bytearray, _: Clocks, limit: AnswerLimit
 ) -> tuple[Sequence[Series], tuple[str, ...]]:
     """A range query's series and warnings."""
-    rows, warnings = _read(body, "matrix", most)
+    rows, warnings = _read(body, "matrix", limit)
     series = [
         Series(row.metric, tuple([(_seconds(at), _number(text)) for at, text in row.values]))
         for row in rows
@@ -202,7 +203,7 @@ def read_spans(
     return series, _all_warnings(warnings, len(rows) - len(series))
 
 
-def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], list[str]]:
+def _read(body: bytearray, wanted: str, limit: AnswerLimit) -> tuple[list[_Row], list[str]]:
     data, warnings = _open(body)
     found = _fit(_DATA, data, body)
     if found.result_type != wanted:
@@ -213,24 +214,24 @@ def _read(body: bytearray, wanted: str, most: AnswerLimit) -> tuple[list[_Row], 
         )
     try:
         rows = _ROWS.decode(found.result) or []
-    except _UNFIT:
-        rows, left_out = _rows_that_fit(found.result, body)
-        warnings.append(f"{left_out} series left out: not of Prometheus's form")
-    most.check(series=len(rows), size=len(body))
+    except _MALFORMED:
+        rows, left_out = _valid_rows(found.result, body)
+        warnings.append(f"{left_out} series left out: malformed")
+    limit.check(series=len(rows), size=len(body))
     return rows, warnings
 
 
-def _rows_that_fit(result: msgspec.Raw, body: bytearray) -> tuple[list[_Row], int]:
-    """These, and how many others there are. QueryFailedError where none fits."""
+def _valid_rows(result: msgspec.Raw, body: bytearray) -> tuple[list[_Row], int]:
+    """The valid rows, and the number of others. QueryFailedError if no row is valid."""
     rows, raw_rows = [], _fit(_RAW_ROWS, result, body)
     for raw in raw_rows:
-        with contextlib.suppress(*_UNFIT):
+        with contextlib.suppress(*_MALFORMED):
             rows.append(_ROW.decode(raw))
     return rows or _fit(_ROWS, result, body) or [], len(raw_rows) - len(rows)
 
 
 def _number(text: str) -> float:
-    """NaN for what is none, so that the other series count: such a sample is INVALID."""
+    """NaN if ``text`` is not a number: this sample is INVALID, and the other series still count."""
     try:
         return float(text)
     except ValueError:
@@ -238,8 +239,8 @@ def _number(text: str) -> float:
 
 
 def _seconds(timestamp: float) -> float:
-    """Some servers send milliseconds, microseconds or nanoseconds, by which each sample would be of
-    the future, and so fresh.
+    """The timestamp in seconds. Some servers send milliseconds, microseconds or nanoseconds; as
+    seconds these would lie in the future, and so every sample would count as fresh.
     """
     while timestamp > _YEAR_5138:
         timestamp /= 1000

@@ -1,4 +1,4 @@
-"""What went wrong, why, and what to do, in one line. The caller adds URL and rule in front."""
+"""One-line errors: what failed, why, and what to do. The caller prefixes URL and rule."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTAL
 
 
 class QueryFailedError(Exception):
-    """The message is a line for a person. ``refused``: the query itself is wrong, as the
-    server says, or as the type of its result shows.
+    """The message is one line for people. ``refused``: the query itself is wrong, according to
+    the server or to the type of the result.
     """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
@@ -30,7 +30,7 @@ class QueryFailedError(Exception):
 
 
 def timed_out(timeout: float, phase: str) -> str:
-    """The error after ``timeout`` seconds, and what to look at by the phase that it hung in."""
+    """The error after ``timeout`` seconds, with a hint that depends on the phase."""
     hint = "is the expression too heavy, the server overloaded, or the timeout too short?"
     if phase == CONNECTING:
         hint = "is the address right, and does a firewall or NetworkPolicy drop the packets?"
@@ -47,16 +47,16 @@ _REMEDIES: Final[Mapping[Cause, str]] = {
 
 
 def explain_exception(error: Exception, timeout: float, phase: str, *, tls: bool) -> str:
-    """One line for a query that got no whole answer; ``tls``: whether it was asked by https."""
+    """One line for a query without a complete response. ``tls``: whether it was sent by https."""
     found = find_failure(error)
-    if found is None and isinstance(error, urllib3.exceptions.ProtocolError):  # within chunks
+    if found is None and isinstance(error, urllib3.exceptions.ProtocolError):  # in a chunk
         found = ConnectionFailure(Cause.BROKEN)
     if found is None:
         return f"the request failed {phase} ({type(error).__name__})"
     if found.cause is Cause.TIMEOUT:
         return timed_out(timeout, phase)
     if found.cause is Cause.BROKEN:
-        # A TLS server's refusal of a client, or of plain HTTP, may be overtaken by its reset.
+        # A TLS server that refuses the client, or plain HTTP, may reset before we read why.
         wants = "a client certificate" if tls else "https://"
         return f"{found} {phase}; the server or a proxy ended it early, or does it want {wants}?"
     remedy = _REMEDIES.get(found.cause)
@@ -75,10 +75,10 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 def explain_status(status: int, detail: str, *, authenticated: bool) -> str:
-    """One line for an answer that is no 2xx; ``detail``: what the server says of it."""
+    """One line for an unsuccessful response. ``detail``: the server's explanation."""
     name = f"HTTP {status} {http.client.responses.get(status, '')}".rstrip()
     hint = _HINTS.get(status, "")
-    if "HTTP request to an HTTPS server" in detail:  # Go's words
+    if "HTTP request to an HTTPS server" in detail:  # Go's message
         hint = "write https:// in its URL"
     if status == HTTPStatus.UNAUTHORIZED:
         hint = (
@@ -91,18 +91,18 @@ def explain_status(status: int, detail: str, *, authenticated: bool) -> str:
 
 
 def explain_redirect(status: int, location: str) -> str:
-    """One line for a 3xx, without what may be secret in its ``location``."""
-    # Neither a user nor a query: a login page's address carries what is meant for one reader.
+    """One line for a 3xx, without the parts of ``location`` that may be secret."""
+    # No user and no query: the URL of a login page may contain one user's secrets.
     target = one_line(re.split("[?#]", location)[0].rpartition("@")[2])
     return (
-        f"HTTP {status}: it redirects to {target or 'nowhere'}, which is not followed, for the "
-        "credentials are not meant for another address; give the final URL, or, when that is a "
-        "login page, credentials"
+        f"HTTP {status}: it redirects to {target or 'nowhere'}, which is not followed, because "
+        "credentials must not go to another address; give the final URL, or credentials if that is "
+        "a login page"
     )
 
 
 def excerpt(body: bytes | bytearray) -> str:
-    """Of a body that is not Prometheus's: an HTML page's title, or text; empty for binary data."""
+    """A foreign body in short: the title of an HTML page, or its text; empty for binary data."""
     if b"\0" in body[:4096]:
         return ""
     text = body[:4096].decode("utf-8", "replace").strip()

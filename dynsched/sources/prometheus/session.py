@@ -1,4 +1,4 @@
-"""One query at a time by prometheus-api-client: through a session that has bounds, on a thread."""
+"""Sends queries with prometheus-api-client. Each has its own thread, and a session with limits."""
 
 from __future__ import annotations
 
@@ -33,45 +33,45 @@ from dynsched.util.proxies import through
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 Call = Callable[[PrometheusConnect, "Session", dict[str, str]], "Answer"]
-"""Asks, with these further parameters."""
+"""Sends a query, with these additional parameters."""
 Parsed = tuple[_T, tuple[str, ...]]
-"""The content of an answer, and the server's warnings."""
+"""The content of a response, and the server's warnings."""
 Parse = Callable[[bytearray, Clocks, AnswerLimit], Parsed[_T]]
 Result = tuple[_T | tuple[()], str | None, tuple[str, ...], float, bool]
-"""The content or the error; warnings; the seconds it took; whether the server refuses the query."""
+"""Content; error; warnings; duration in seconds; whether the server refuses the query."""
 _CHUNK: Final = 64 * 1024
-_ERROR_BODY: Final = 64 * 1024  # of a failed request's answer; the words are at its beginning
+_ERROR_BODY: Final = 64 * 1024  # bytes of an error response; its message is at the beginning
 _REFUSALS: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
-"""For a query that cannot be parsed or evaluated."""
+"""Statuses for a query that cannot be parsed or evaluated."""
 _NO_SUCH_METHOD: Final = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 class Answer(requests.Response):
-    """A response whose ``body`` has been read, ``received`` at this time of our clock."""
+    """A response whose ``body`` has been read. ``received``: when, on our clock."""
 
     body: bytearray
     received: float
 
     def json(self, **_: Any) -> dict[str, Any]:
-        """PrometheusConnect returns the result in it. The whole answer takes its place, because the
-        type of the result and the warnings stand elsewhere.
+        """Makes PrometheusConnect return the whole response. It would return only the result in it,
+        without the result's type and the warnings.
         """
         return {"data": {"result": self}}
 
 
 class Session(requests.Session):
-    """For one query. Each answer is bounded in time and bytes; no redirect is followed."""
+    """For one query. It limits time and size of each response, and follows no redirect."""
 
     def __init__(
-        self, config: PrometheusConfig, most: AnswerLimit, clock: Callable[[], float]
+        self, config: PrometheusConfig, limit: AnswerLimit, clock: Callable[[], float]
     ) -> None:
         super().__init__()
-        self.trust_env = False  # it would send what ~/.netrc says
+        self.trust_env = False  # it would send credentials from ~/.netrc
         self.verify = not config.insecure_skip_verify
         if config.proxy is not None:
             self.proxies = dict.fromkeys(("http", "https"), config.proxy.url)
         self.phase = query_errors.WAITING
-        self.most = most
+        self.limit = limit
         self._only_get = config.fetch is not None
         self._proxy = config.proxy
         self._clock = clock
@@ -86,8 +86,9 @@ class Session(requests.Session):
         return left
 
     def request(self, method: str, url: str, *, params: Any = None, **options: Any) -> Answer:  # type: ignore[override]  # as PrometheusConnect calls it
-        """By POST the parameters are a form, because a proxy limits the length of a URL. By GET
-        where the server refuses POST, and through the API server, where it needs the least right.
+        """Send by POST, with the parameters as a form, because proxies limit the length of a URL.
+        GET is used if the server refuses POST, and through the API server, where it needs the
+        weaker permission.
         """
         method = "GET" if self._only_get else method
         form = {"data" if method == "POST" else "params": params}
@@ -103,9 +104,9 @@ class Session(requests.Session):
         return cast("Answer", answer)
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> Answer:
-        """The answer, whatever its status. QueryFailedError if it is too slow or too large."""
+        """The response, whatever its status. QueryFailedError if it is too slow or too large."""
         left = self.remaining()
-        # A third to connect: the first of two addresses may be dead (IPv6), the other not.
+        # A third of the time to connect: if the first address (IPv6) is dead, the next is tried.
         options |= {"stream": True, "allow_redirects": False, "timeout": (left / 3, left)}
         answer = Answer()
         with super().send(request, **options) as response:
@@ -113,18 +114,18 @@ class Session(requests.Session):
             self.phase = query_errors.READING
             answer.request, answer.headers = request, response.headers
             answer.status_code, answer.body = response.status_code, bytearray()
-            # read1 returns after each packet, so that a server that drips is noticed in time.
+            # read1 returns after each packet, so that a slow server cannot exceed the deadline.
             while chunk := response.raw.read1(_CHUNK, decode_content=True):
                 answer.body += chunk
                 self.remaining()
                 if response.status_code == HTTPStatus.OK:
-                    self.most.check(size=len(answer.body))
+                    self.limit.check(size=len(answer.body))
                 elif len(answer.body) > _ERROR_BODY:
                     break
         return answer
 
     def get_redirect_target(self, _: requests.Response) -> None:
-        """None, because the credentials are not meant for another address."""
+        """None, because credentials must not go to another address."""
 
 
 def _explain(answer: Answer) -> str:
@@ -136,7 +137,7 @@ def _explain(answer: Answer) -> str:
 
 
 class _TlsAdapter(HTTPAdapter):
-    """With an SSLContext, as requests' documentation shows."""
+    """Uses our SSLContext, as in the documentation of requests."""
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
@@ -151,25 +152,25 @@ class _TlsAdapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, **more, ssl_context=self._context)
 
     def cert_verify(self, *_: Any, **__: Any) -> None:
-        """The context does; requests would add its own authorities to it."""
+        """Does nothing: the context verifies, and requests would add its own CAs to it."""
 
 
 class _FetchAdapter(HTTPAdapter):
-    """Opens no connection: ``fetch`` gets the pages below ``url``, on the event loop."""
+    """Opens no connection: ``fetch`` gets the paths below ``url``, on the event loop."""
 
     def __init__(self, url: str, fetch: Fetch, loop: asyncio.AbstractEventLoop) -> None:
         self._url, self._fetch, self._loop = url, fetch, loop
         super().__init__()
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:  # type: ignore[override]
-        """The answer. QueryFailedError where there is none."""
+        """The response. QueryFailedError if ``fetch`` fails."""
         path, (_, seconds) = (request.url or "")[len(self._url) :], options["timeout"]
         page = asyncio.run_coroutine_threadsafe(self._fetch(path, seconds), self._loop)
         try:
             status, headers, body = page.result(seconds)
         except ClusterError as error:
             raise QueryFailedError(str(error)) from None
-        # The body is decoded already, so the header of its encoding must not come along.
+        # The body is already decoded, so Content-Encoding must not be passed on.
         dated = {"Date": headers.get("Date", "")}
         raw = urllib3.HTTPResponse(
             io.BytesIO(body), headers=dated, status=status, preload_content=False
@@ -178,10 +179,11 @@ class _FetchAdapter(HTTPAdapter):
 
 
 class Client:
-    """Asks one Prometheus, from one event loop, each time by a new connection: a kept one may be
-    closed by a proxy at this moment, and a new one follows the DNS. A query beyond
-    ``max_concurrency`` waits within its own timeout. A server that sends its headers byte by byte
-    keeps a thread.
+    """Queries one Prometheus, from one event loop.
+
+    Each query opens a new connection: a proxy may be closing a kept one at this moment, and a new
+    one follows DNS changes. A query beyond ``max_concurrency`` waits, and its timeout includes the
+    wait. A server that sends its headers byte by byte can occupy a thread beyond the timeout.
     """
 
     def __init__(
@@ -190,14 +192,14 @@ class Client:
         self.config = config
         self.clock = clock
         self.behind = 0.0
-        """As of `ServerClock`."""
+        """As in `ServerClock`."""
         self._threads = asyncio.Semaphore(max_concurrency)
         self._decoding = threading.Lock()
-        """Held while an answer is decoded: the event loop waits for each thread that computes."""
+        """Held while a response is decoded: each thread that computes slows down the event loop."""
 
-    async def ask(self, call: Call, parse: Parse[_T], most: AnswerLimit) -> Result[_T]:
-        """Never raises."""
-        session, started = Session(self.config, most, self.clock), time.monotonic()
+    async def ask(self, call: Call, parse: Parse[_T], limit: AnswerLimit) -> Result[_T]:
+        """Send a query and parse the response. Never raises."""
+        session, started = Session(self.config, limit, self.clock), time.monotonic()
         refused, loop = False, asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.config.timeout):
@@ -213,7 +215,9 @@ class Client:
         return (), error, (), time.monotonic() - started, refused
 
     async def _on_thread(self, work: Callable[[], _T]) -> _T:
-        """Not on an executor's: the process would wait for them at its end, however they hang."""
+        """Run ``work`` on a daemon thread. At exit the process would wait for the threads of an
+        executor, even if they hang.
+        """
         loop, answer = asyncio.get_running_loop(), Future[_T]()
 
         def run() -> None:
@@ -225,18 +229,18 @@ class Client:
                 loop.call_soon_threadsafe(self._threads.release)
 
         await self._threads.acquire()
-        answer.set_running_or_notify_cancel()  # from now on it is not cancelled
+        answer.set_running_or_notify_cancel()  # from now on it cannot be cancelled
         try:
             threading.Thread(target=run, name="prometheus-query", daemon=True).start()
-        except RuntimeError as error:  # the container's limit of processes
+        except RuntimeError as error:  # the container's process limit
             self._threads.release()
-            raise QueryFailedError(f"not asked: {error}; raise the limit of processes") from None
+            raise QueryFailedError(f"not queried: {error}; raise the process limit") from None
         return await asyncio.wrap_future(answer)
 
     def _ask(
         self, session: Session, call: Call, parse: Parse[_T], loop: asyncio.AbstractEventLoop
     ) -> Parsed[_T]:
-        """Blocks its thread. QueryFailedError shows no secret."""
+        """Send the query and parse the response, on a thread. QueryFailedError shows no secret."""
         credentials, config = Credentials({}, ()), self.config
         try:
             with session:
@@ -248,12 +252,12 @@ class Client:
                     adapter: HTTPAdapter = _TlsAdapter(tls_context(config))
                 else:
                     adapter = _FetchAdapter(api.url, config.fetch, loop)
-                session.mount(api.url, adapter)  # does not ask four times
-                # A little shorter than ours, so that the server's own explanation still reaches us.
+                session.mount(api.url, adapter)  # its own adapter retries
+                # A little shorter than our timeout, so that the server's own error still arrives.
                 limit = f"{max(1, round(session.remaining() * 900))}ms"
                 answer = call(api, session, {"timeout": limit})
             with self._decoding:
-                items, warnings = parse(answer.body, self._clocks(answer), session.most)
+                items, warnings = parse(answer.body, self._clocks(answer), session.limit)
             return items, tuple(map(credentials.redact, warnings))
         except QueryFailedError as error:
             words = credentials.redact(str(error))
@@ -264,9 +268,9 @@ class Client:
             tls = config.url.startswith("https:")
             words = query_errors.explain_exception(error, config.timeout, phase, tls=tls)
             raise QueryFailedError(words + through(config.proxy)) from None
-        except Exception as error:  # noqa: BLE001 (our defect must not stop the other rules)
+        except Exception as error:  # noqa: BLE001 (a bug must not stop the other rules)
             _LOG.exception("a query failed because of a bug in dynsched")
-            words = f"this is a defect in dynsched, please report its log: {type(error).__name__}"
+            words = f"this is a bug in dynsched, please report its log: {type(error).__name__}"
             raise QueryFailedError(words) from None
 
     def _clocks(self, answer: Answer) -> Clocks:

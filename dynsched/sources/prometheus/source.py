@@ -1,4 +1,4 @@
-"""What is asked of Prometheus: the rules' queries, their past, and other pages of its API."""
+"""Queries Prometheus: the rules' expressions, their history, and other pages of its API."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _PAGE_LIMIT: Final = AnswerLimit(0, 50_000, 32 << 20)
 
 
 class ServerClock(NamedTuple):
-    """``now``: Unix seconds by the server's clock. ``behind``: a query without a time is answered
-    as of this number of seconds before now (VictoriaMetrics: 30).
+    """``now``: Unix seconds on the server's clock. ``behind``: a query without a time is evaluated
+    at this number of seconds before now (VictoriaMetrics: 30).
     """
 
     now: float
@@ -44,7 +44,7 @@ class ServerClock(NamedTuple):
 
 @dataclass(frozen=True)
 class RangeResult:
-    """Points are in Unix seconds by the *server's* clock."""
+    """Times are Unix seconds on the *server's* clock."""
 
     series: Sequence[Series] = ()
     error: str | None = None
@@ -54,7 +54,7 @@ class RangeResult:
 
 
 class PrometheusSource:
-    """Used from one event loop. ``limit``: how large an answer may be, at each query."""
+    """For one event loop. ``limit`` returns the maximum size of a response, at each query."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class PrometheusSource:
         *,
         clock: Callable[[], float] = time.time,
         limit: Callable[[], AnswerLimit] = lambda: answer_limit(0, 1),
-        max_concurrency: int = 20,  # threads; as Prometheus's own --query.max-concurrency
+        max_concurrency: int = 20,  # threads; as in Prometheus's --query.max-concurrency
     ) -> None:
         self._client = Client(config, clock, max_concurrency)
         self._limit = limit
         if config.insecure_skip_verify and config.url.startswith("https:"):
             logger.warning("the TLS certificate of %s is not verified, as configured", config.url)
-            # Logged once, above; urllib3 would say it on stderr from time to time.
+            # Logged once, above; urllib3 would repeat it on stderr.
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     async def query(self, rule: Rule) -> QueryResult:
@@ -77,8 +77,8 @@ class PrometheusSource:
 
     async def query_expr(self, expr: str) -> QueryResult:
         """The samples of any expression. Never raises."""
-        # No `time`: the server takes its own now. Ours, on a host whose clock is off, would query
-        # samples that it does not have yet, or old ones.
+        # Without `time` the server uses its own clock. If our clock were off, our time would select
+        # samples that do not exist yet, or old ones.
         answer = await self._client.ask(
             lambda api, _, more: api.custom_query(expr, more), read_vector, self._limit()
         )
@@ -93,11 +93,11 @@ class PrometheusSource:
         *,
         limit: AnswerLimit | None = None,
     ) -> RangeResult:
-        """From ``start`` to ``end``, both included (Unix seconds by the server's clock), every
-        ``step`` seconds. Never raises.
+        """The series from ``start`` to ``end``, both included (Unix seconds on the server's clock),
+        every ``step`` seconds. Never raises.
         """
         ends = [datetime.fromtimestamp(moment, UTC) for moment in (start, end)]
-        # PrometheusConnect rounds both to whole seconds; its parameters give way to these.
+        # PrometheusConnect rounds both to whole seconds; these parameters override its own.
         exact = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
         answer = await self._client.ask(
             lambda api, _, more: api.custom_query_range(expr, *ends, f"{step:.3f}", exact | more),
@@ -107,12 +107,12 @@ class PrometheusSource:
         return RangeResult(*answer)
 
     async def read(self, path: str, parameters: Mapping[str, str]) -> tuple[Any, str | None]:
-        """``data`` of another page of the API, such as ``labels``, or why there is none. Never
+        """``data`` of another page of the API, such as ``labels``, and the error, if any. Never
         raises.
         """
 
         def call(api: PrometheusConnect, session: Session, _: object) -> Answer:
-            """PrometheusConnect has no call of its own for these."""
+            """PrometheusConnect has no method for these pages."""
             url = f"{api.url}/api/v1/{path}"
             return session.request("POST", url, params=parameters, headers=api.headers)
 
@@ -120,8 +120,8 @@ class PrometheusSource:
         return items[0] if items else None, error
 
     async def reach(self, expr: str) -> Reach | None:
-        """How far back an expression reads, as the server parses it; None where it does not tell:
-        not every server has the page.
+        """How far back an expression reads, according to the server's parser. None if unknown: not
+        every server has this page.
         """
         tree, error = await self.read("parse_query", {"query": expr})
         try:
@@ -130,22 +130,22 @@ class PrometheusSource:
             return None
 
     async def ask_clock(self) -> tuple[ServerClock, str | None]:
-        """The server's clock, or ours where it is not known; and why the query failed. From now on
-        samples count as older by the seconds that the server is behind. Never raises.
+        """The server's clock, or ours if unknown, and the error of the query, if any. From now on,
+        samples count as older by the number of seconds that the server is behind. Never raises.
         """
         answer, error = await self.read("query", {"query": "vector(time())"})
         ours = self._client.clock()
         try:
-            now, answered_of = map(float, answer["result"][0]["value"])
+            now, evaluated_at = map(float, answer["result"][0]["value"])
         except (LookupError, TypeError, ValueError):
             return ServerClock(ours), error
-        if not math.isfinite(now - answered_of):
+        if not math.isfinite(now - evaluated_at):
             return ServerClock(ours), None
-        self._client.behind = max(0.0, now - answered_of)
+        self._client.behind = max(0.0, now - evaluated_at)
         return ServerClock(now, self._client.behind), None
 
     async def history(self, rule: Rule, start: float, end: float, step: float) -> Sequence[Series]:
-        """PastUnknownError when it failed."""
+        """The series of a rule. PastUnknownError if the query fails."""
         found = await self.query_range(rule.expr or "", start, end, step)
         if found.error is not None:
             raise PastUnknownError(found.error)
