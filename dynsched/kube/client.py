@@ -78,7 +78,7 @@ class LeaderWriter:
                 async with asyncio.timeout(self._limit):
                     return await api.call(call, accept=accept, shape=shape, **request)
             except TimeoutError:
-                raise ClusterError(f"cannot {call}: no answer in {self._limit:g} s") from None
+                raise ClusterError(f"cannot {call}: no answer within {self._limit:g} s") from None
 
         task = asyncio.create_task(limited())
         self._under_way.add(task)

@@ -117,8 +117,12 @@ async def find_prometheus(api: KubeApi) -> tuple[Found | None, list[str]]:
     answers = await asyncio.gather(*(_probe(api, found) for found in candidates))
     tried = list(zip(candidates, answers, strict=True))
     taken = [found for wanted in (True, False) for found, answer in tried if answer is wanted]
-    why_not = (f"{each.kind.program} ({each}) was not taken: {why}" for each, why in tried)
-    return next(iter(taken), None), list(why_not)
+    why_not = [
+        f"{each.kind.program} ({each}) was not taken: {why}"
+        for each, why in tried
+        if isinstance(why, str)
+    ]
+    return next(iter(taken), None), why_not
 
 
 async def _candidates(api: KubeApi) -> list[Found]:
