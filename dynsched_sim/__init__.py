@@ -1,1 +1,1 @@
-"""A small cluster in one process: what `dynsched demo` and the tests run against."""
+"""A small simulated cluster in one process, used by `dynsched demo` and the tests."""

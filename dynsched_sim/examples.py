@@ -1,4 +1,4 @@
-"""Nodes and pods as real clusters have them, for demos, tests and benchmarks."""
+"""Realistic Node and Pod objects for the demo, the tests and the benchmarks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def make_node(
 ) -> dict[str, Any]:
     """A ready Node with addresses made from ``index`` (10.0.0.1 and 203.0.113.1 for 0, and so on).
 
-    ``size``: the least number of bytes of its JSON; images are added until it is reached, as on
-    real nodes, where they are the bulk of the 9 KB and more.
+    ``size``: minimum size of the Node's JSON, in bytes. Images are added to reach it, because
+    images are most of the 9 KB or more of a real Node.
     """
     zone = _ZONES[index % len(_ZONES)]
     meta: dict[str, Any] = {
@@ -112,7 +112,7 @@ def _pad(node: dict[str, Any], size: int) -> None:
 
 
 def make_pod(workload: str, number: int) -> dict[str, Any]:
-    """A pod of a Deployment."""
+    """A pod that belongs to a Deployment, named after it and ``number``."""
     requests = {"requests": {"cpu": "300m", "memory": "512Mi"}}
     containers = [{"name": "main", "image": workload, "resources": requests}]
     return {"metadata": _pod_metadata(workload, number), "spec": {"containers": containers}}

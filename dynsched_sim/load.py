@@ -1,9 +1,9 @@
-"""Pods that come and go, and the load that they make: the world of `dynsched demo`. Pure.
+"""Pods that start and end, and the load they cause: the simulated world of `dynsched demo`. Pure.
 
-Times are seconds since it began, twenty times as fast as in a real cluster. All pods request the
-same, and each uses another amount of CPU, so a scheduler that goes by requests overloads some
-nodes. A pod that ends is replaced, as by its ReplicaSet. Two clusters run the same pods, and begin
-alike.
+Times are seconds since the start; time runs twenty times as fast as in a real cluster. All pods
+have the same request but use different amounts of CPU, so a scheduler that looks at requests only
+overloads some nodes. A pod that ends is replaced, as its ReplicaSet would. Two clusters run the
+same pods and start in the same state.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from statistics import fmean, stdev
 from typing import Final, NamedTuple
 
 HOT: Final = 80.0
-"""Per cent of CPU."""
+"""Percent of a node's CPU."""
 WORKLOADS: Final = ("web", "api", "worker")
 LIFE: Final = 30.0
-"""Seconds that a pod lives, on average."""
+"""Mean lifetime of a pod, in seconds."""
 BLOCK: Final = 60.0
-"""Seconds that count as one measurement: so long that one depends little on the one before."""
+"""Seconds that count as one measurement; long enough that a block depends little on the last."""
 _FEWEST: Final = 3
-"""Blocks before anything is said of chance."""
+"""Minimum number of blocks before a confidence interval is given."""
 _LIVELY: Final = 40
-"""Nodes to which pods come, at most: hundreds of new pods a second are no real cluster's."""
+"""Maximum number of nodes that get pods. With more, there would be hundreds of new pods a second,
+which no real cluster has.
+"""
 _PODS: Final = 12
-"""On a node, on average."""
+"""Mean number of pods on a node."""
 _RANGE: Final = 6.0
-"""Seconds over which the metric of CPU is a mean."""
+"""Seconds over which the CPU metric is averaged."""
 
 
 class DemoPod(NamedTuple):
-    """``cpu``: per cent of a node."""
+    """``cpu``: percent of a node's CPU; ``ends``: the second at which the pod ends."""
 
     workload: str
     number: int
@@ -42,21 +44,22 @@ class DemoPod(NamedTuple):
 
 
 class SimulatedCluster:
-    """The pods of one cluster by node, and how long its nodes were over HOT."""
+    """The pods of one cluster per node, and the time its nodes spent above HOT."""
 
     def __init__(self, cpu: Sequence[float], seed: int) -> None:
         self.cpu = [*cpu]
         self.hot = defaultdict[int, float](float)
-        """Node-seconds over HOT, by block."""
+        """Node-seconds above HOT, per block."""
         self.placed_on_hot = 0
-        """Pods whose node was over HOT when they were bound."""
+        """Number of pods whose node was above HOT when they were bound."""
         self._chance = random.Random(seed)  # noqa: S311 (no cryptography)
         self._pods = [Counter[str]() for _ in cpu[:_LIVELY]]
         self._nodes: dict[int, int] = {}
 
     def place(self, pod: DemoPod, wanted: Sequence[float]) -> int:
-        """Bind it to the node with the best score, one of them by chance. ``wanted``: by node, the
-        sum of the weights of the pod's preferences that the node meets.
+        """Bind the pod to the node with the highest score, ties at random; returns the node.
+
+        ``wanted``: per node, the sum of the weights of the pod's preferences that the node matches.
         """
         scores = _scores(self._pods, pod.workload, wanted)
         best = max(scores)
@@ -81,9 +84,10 @@ class SimulatedCluster:
 def _scores(
     pods: Sequence[Counter[str]], workload: str, wanted: Sequence[float]
 ) -> Sequence[float]:
-    """As kube-scheduler's default profile has them where all pods request the same: a pod of 300m
-    and 512Mi takes 3 points of 100, and the spread of a workload over nodes and node affinity
-    count twice.
+    """Scores of kube-scheduler's default profile if all pods have the same requests.
+
+    A pod of 300m and 512Mi takes 3 points of 100. Spreading a workload over nodes and node
+    affinity both have weight 2.
     """
     skews = [round(each[workload] * math.log(len(pods) + 2) + 2) for each in pods]
     both, most = min(skews) + max(skews), max(skews)
@@ -97,8 +101,9 @@ def _scores(
 
 
 class DemoLoad:
-    """``ordered``: the cluster where pods have preferences; ``alone``: its twin, where none has.
-    ``pods``: those that run, by number.
+    """Two clusters that run the same pods: in ``ordered`` pods have preferences, in ``alone`` none.
+
+    ``pods``: the running pods, by number.
     """
 
     def __init__(self, nodes: int, seed: int = 0) -> None:
@@ -112,8 +117,9 @@ class DemoLoad:
         self.pods: dict[int, DemoPod] = {}
 
     def go_on(self, now: float) -> tuple[Sequence[DemoPod], Sequence[DemoPod]]:
-        """Go on to ``now``: the pods that ended, and the new ones, which are to be placed. The
-        first time these are all with which it begins.
+        """Advance to ``now``; returns the pods that ended, and the new ones that must be placed.
+
+        The first call returns all initial pods as new.
         """
         if self._count:
             self._past.append((self.now, [min(100.0, used) for used in self.ordered.cpu]))
@@ -131,13 +137,13 @@ class DemoLoad:
         return ended, [self._new(pod.workload) for pod in ended]
 
     def place(self, pod: DemoPod, wanted: Sequence[float]) -> int:
-        """Place a new pod in both clusters: its node in the ordered one."""
+        """Place a new pod in both clusters; returns its node in ``ordered``."""
         self.pods[pod.number] = pod
         self.alone.place(pod, [0.0] * self._lively)
         return self.ordered.place(pod, wanted)
 
     def at(self, time: float) -> Mapping[str, Sequence[float]] | None:
-        """What is measured on each node as of ``time``, by rule; None before it began."""
+        """Measured values per node at ``time``, by rule name; None before the first measurement."""
         rows = [row for row in self._past if row[0] <= time]
         if not rows:
             return None
@@ -146,18 +152,19 @@ class DemoLoad:
         return {"node-cpu": cpu, "node-mem-usage": self._memory}
 
     def hot(self, cluster: SimulatedCluster) -> float:
-        """The share of node-time over HOT."""
+        """Share of node-time above HOT, from 0 to 1."""
         return sum(cluster.hot.values()) / (self._lively * max(1.0, self.now))
 
     @property
     def placed(self) -> int:
-        """How many pods came after the first, of which no node was hot."""
+        """Number of pods placed after the initial ones, which never landed on a hot node."""
         return self._count - _PODS * self._lively
 
     def saved(self) -> tuple[float, float] | None:
-        """By how much the order lowered `hot`: between these two, as the blocks of time differ
-        (Student's t for 95 %). None while there are too few. Blocks do depend on each other a
-        little: of such intervals 90 % have the mean of many runs.
+        """Confidence interval of how much the order lowered `hot`; None with too few blocks.
+
+        Student's t for 95 %, from the differences between blocks of time. Blocks do depend on each
+        other a little, so about 90 % of such intervals contain the mean of many runs.
         """
         number = int(self.now / BLOCK)
         if number < _FEWEST:

@@ -1,4 +1,4 @@
-"""The synthetic load as Prometheus's answers to the demo's rules."""
+"""A simulated Prometheus that answers the queries of the demo's rules with synthetic load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynsched_sim.load import DemoLoad
 
 _REFUSAL: Final = (
     "this is the simulator of dynsched demo, not a Prometheus: it answers queries for the "
-    "expressions of the demo's rules, as they stand there"
+    "expressions of the demo's rules only, exactly as written there"
 )
 
 
@@ -29,7 +29,7 @@ class Machine(NamedTuple):
 
 
 class SimulatedPrometheus:
-    """The load began when this is made; its metrics are those of the rules."""
+    """Answers the rules of ``rule_set`` for ``machines``; the load starts with the constructor."""
 
     def __init__(self, machines: Iterable[Machine], rule_set: RuleSet, load: DemoLoad) -> None:
         self._metrics = [{"instance": machine.instance} for machine in machines]
@@ -47,11 +47,11 @@ class SimulatedPrometheus:
 
     @property
     def age(self) -> float:
-        """Of the load, in seconds."""
+        """Seconds since the load started."""
         return time.time() - self._began
 
     async def _query(self, request: web.Request) -> web.Response:
-        # Prometheus takes its parameters from the URL and from the body.
+        # Prometheus accepts parameters in the URL and in the body.
         parameters = {**request.query, **await request.post()}
         form = {name: str(value) for name, value in parameters.items()}
         if (name := self._names.get(_normal(form.get("query", "")))) is None:
@@ -62,7 +62,7 @@ class SimulatedPrometheus:
             kind, key, times = "matrix", "values", [start + step * each for each in range(count)]
         else:
             kind, key, times = "vector", "value", [time.time()]
-        # There are no points from before the load began.
+        # There are no points before the load started.
         found = [(at, self._load.at(at - self._began)) for at in times]
         points = [(at, values[name]) for at, values in found if values]
         result = []
@@ -75,7 +75,7 @@ class SimulatedPrometheus:
 
 @asynccontextmanager
 async def serve(app: web.Application) -> AsyncIterator[str]:
-    """Serve an application on a free port of the loopback interface; its URL."""
+    """Serve an application on a free loopback port; yields its URL."""
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""Fixtures that more than one test module uses."""
+"""Fixtures that several test modules use."""
 
 import logging
 import os
@@ -17,15 +17,15 @@ from fake_prometheus import FakePrometheus
 from hypothesis import HealthCheck, settings
 from programs import lacking
 
-# They need a cluster that runs pods: `make e2e`.
+# These tests need a cluster that runs pods: `make e2e`.
 collect_ignore = [] if "E2E" in os.environ else ["e2e"]
 
 _FORMS: list[Any] = ["sim"]
 if "KUBEBUILDER_ASSETS" in os.environ:
     _FORMS.append("envtest")
 
-# The same examples every time, so that CI is stable, and no deadline: the machine may be busy.
-# `pytest --hypothesis-profile=random` tries as many as `make test-all`, and other ones each time.
+# Derandomized, so that CI is stable, and without a deadline, because the machine may be busy.
+# `pytest --hypothesis-profile=random` tries as many as `make test-all`, new ones each time.
 settings.register_profile(
     "quick",
     max_examples=100,
@@ -38,8 +38,8 @@ settings.register_profile("thorough", settings.get_profile("quick"), max_example
 settings.register_profile("random", settings.get_profile("thorough"), derandomize=False)
 settings.load_profile("thorough" if os.environ.get("DYNSCHED_THOROUGH") == "1" else "quick")
 
-# A shell's background job ignores Ctrl-C, and one under nohup ignores SIGHUP; so would all
-# processes that the tests start and stop.
+# A shell's background job ignores SIGINT, and nohup ignores SIGHUP. The processes that the tests
+# start and stop would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -49,8 +49,8 @@ _SECOND_TIER = re.compile(r"^pytestmark = .*\bthorough\b", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make test` does not import the modules that are wholly of the second tier: what they import
-    may be installed for `make test-all` only.
+    """Skip modules that belong to the second tier entirely, so that `make test` does not import
+    them: their imports may be installed for `make test-all` only.
     """
     if config.getoption("markexpr") != "not thorough" or collection_path.suffix != ".py":
         return None
@@ -58,7 +58,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slow ones first, so that none of them is left at the end while other processes idle."""
+    """Run slow tests first, so that none is left at the end while other processes idle."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -70,7 +70,7 @@ def envtest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
 
 @pytest.fixture(scope="session")
 def before_136(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Envtest]:
-    """The same without MutatingAdmissionPolicy, as managed clusters have it before 1.36."""
+    """Servers without MutatingAdmissionPolicy, like managed clusters before 1.36."""
     kinds = ("policies", "policybindings")
     served = [f"admissionregistration.k8s.io/v1/mutatingadmission{each}=false" for each in kinds]
     off = ("--feature-gates=MutatingAdmissionPolicy=false", f"--runtime-config={','.join(served)}")
@@ -92,10 +92,9 @@ def _servers(folder: Path, flags: Sequence[str] = ()) -> Iterator[Envtest]:
 
 @pytest.fixture(params=_FORMS)
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
-    """An empty cluster, in both forms: what passes on one passes on the other.
+    """An empty cluster, in both forms, which must behave the same.
 
-    The real one takes part where KUBEBUILDER_ASSETS is set; programs that are missing then are an
-    error.
+    The real form is used if KUBEBUILDER_ASSETS is set; a missing program is an error then.
     """
     if request.param == "sim":
         form: Cluster = SimCluster(tmp_path)
@@ -113,15 +112,13 @@ async def prometheus() -> AsyncIterator[FakePrometheus]:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """``call(*words)`` -> exit code, standard output, standard error of the command line."""
+    """``call(*words)`` runs the command line; returns exit code, standard output and error."""
     return partial(call_of, capsys)
 
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """The command line sets up the logging of the whole process: what a test does to it, the next
-    one must not see.
-    """
+    """Restore the root logger, because the command line configures logging for the process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -131,6 +128,6 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture
 async def sim(tmp_path: Path) -> AsyncIterator[SimCluster]:
-    """The simulated cluster alone, for what no real one does on request (``sim.server``)."""
+    """The simulated cluster only, for what a real one cannot do on request (``sim.server``)."""
     async with SimCluster(tmp_path) as form:
         yield form

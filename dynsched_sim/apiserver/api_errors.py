@@ -1,4 +1,4 @@
-"""Refusals: ``Status`` objects, in the real server's words."""
+"""Error responses: ``Status`` objects with the messages of the real server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 _NO_RESOURCE: Final = "the server could not find the requested resource"
 USER: Final = "system:serviceaccount:dynsched:dynsched"
-"""The user of every request."""
+"""The user that every request counts as."""
 
 
 class ApiError(Exception):
-    """A refusal; ``body`` is the Status object, ``code`` the HTTP status."""
+    """An error response; ``body`` is the Status object, ``code`` the HTTP status."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ def not_found(resource: Resource, name: str) -> ApiError:
 def conflict(
     resource: Resource, name: str, why: str | None = None, subresource: str = ""
 ) -> ApiError:
-    """409 for a stale resourceVersion, or for ``why``."""
+    """409 for a stale resourceVersion, or for the reason ``why``."""
     why = why or (
         "the object has been modified; please apply your changes to the latest version"
         " and try again"
@@ -67,8 +67,9 @@ def conflict(
 
 
 def invalid(resource: Resource | None, name: str, *messages: str) -> ApiError:
-    """422, for fields and what is wrong with each; without a resource where a patch's result is no
-    object.
+    """422 with one message per invalid field.
+
+    ``resource`` is None if the result of a patch is not a valid object.
     """
     kind = ".".join(filter(None, (resource.kind, resource.group))) if resource else ""
     message = f'{kind} "{name}" is invalid: '
@@ -78,13 +79,13 @@ def invalid(resource: Resource | None, name: str, *messages: str) -> ApiError:
 
 
 expired: Final = partial(ApiError, 410, "Expired")
-"""The requested resourceVersion is compacted away."""
+"""410: the requested resourceVersion has been compacted."""
 
 
 def forbidden(
     resource: Resource, name: str, namespace: str, verb: str, subresource: str = ""
 ) -> ApiError:
-    """403, naming who may not do what where."""
+    """403 with the user, the verb, the resource and the scope."""
     what = f'{resource.qualified_plural} "{name}"' if name else resource.qualified_plural
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     part = f"{resource.plural}/{subresource}" if subresource else resource.plural

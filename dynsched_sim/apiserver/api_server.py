@@ -1,18 +1,18 @@
-"""An API server on loopback that behaves as a kube-apiserver does, for what dynsched uses.
+"""A simulated kube-apiserver on loopback, complete enough for what dynsched uses.
 
     async with ApiServer() as server:
         server.objects.create("nodes", make_node("worker-1", 1))
         kubeconfig = server.kubeconfig(Path("kubeconfig"))   # for kubectl, or for dynsched
 
-It speaks plain HTTP unless it is given ``tls``, keeps everything in memory, records the requests
-(``server.requests``) and fails on order (``server.faults``, ``down()`` and ``up()``,
-``drop_watches()``, ``restore()``, ``store.compact()``).
-With ``server.serves_metrics`` there are NodeMetrics (what metrics-server would measure is created
-like any object); ``server.reviews`` has what answers access reviews, by path; where the service
-proxy leads stands in ``server.proxy.backends``.
-Start it and touch its objects in one and the same event loop's thread.
+It speaks plain HTTP unless ``tls`` is given, keeps all objects in memory and records the requests
+(``server.requests``). Tests inject failures with ``server.faults``, ``down()`` and ``up()``,
+``drop_watches()``, ``restore()`` and ``store.compact()``.
+``server.serves_metrics`` adds NodeMetrics, which are created like any other object.
+``server.reviews`` maps the path of an access review to the function that answers it, and
+``server.proxy.backends`` maps a Service to the URL that the service proxy forwards to.
+Start the server and touch its objects in the same event loop's thread.
 
-What the real server does otherwise is a bug here: the tests run against both.
+Any difference from the real server is a bug here: the tests run against both.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from dynsched_sim.apiserver.watch import Watches
 
 _HOST: Final = "127.0.0.1"
 _REQUESTS_KEPT: Final = 20_000
-_BODY_KEPT: Final = 64 * 1024  # of a request's body, in the record
+_BODY_KEPT: Final = 64 * 1024  # bytes of a request's body that the record keeps
 _STOP_GRACE: Final = 1.0
 _OWN_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 Review = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""From the ``spec`` of an access review to its ``status``."""
+"""Maps the ``spec`` of an access review to its ``status``."""
 
 
 class ApiServer:
-    """The server. An async context manager; ``start`` and ``stop`` do the same by hand.
+    """The server, as an async context manager; ``start`` and ``stop`` do the same explicitly.
 
-    With ``token`` every request must carry it as a bearer token, which clients send only where
-    there is ``tls``: the server's context, and the CA that kubeconfigs name. ``forbidden`` are
-    (verb, resource) pairs that nobody may do; the set can be changed at any time. ``history`` is
-    how many changes of each resource can be watched from; ``idle_timeout`` after how many seconds a
-    connection without a request is closed.
+    ``token``: bearer token that every request must carry; clients send it only over TLS.
+    ``tls``: the server's TLS context, and the CA file that kubeconfigs name.
+    ``forbidden``: denied (verb, resource) pairs; can be changed at any time.
+    ``history``: number of changes per resource that a watch can start from.
+    ``idle_timeout``: seconds after which a connection without a request is closed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ApiServer:
         token: str | None = None,
         tls: tuple[ssl.SSLContext, Path] | None = None,
         history: int = HISTORY,
-        idle_timeout: float = 3630.0,  # clients usually give an idle connection up before
+        idle_timeout: float = 3630.0,  # clients usually close an idle connection earlier
     ) -> None:
         self.port = 0
         self.token = token
@@ -86,7 +86,7 @@ class ApiServer:
         self._http: web.Server | None = None
         self._listening: asyncio.Server | None = None
 
-    # --- life ---
+    # --- lifecycle ---
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -96,8 +96,8 @@ class ApiServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Listen. From now on ``port`` is the real one."""
-        # Cancelled handlers: a watch must not outlive its client.
+        """Start to listen; sets ``port`` to the port that was chosen."""
+        # Handlers are cancelled on disconnect, because a watch must not outlive its client.
         self._http = web.Server(
             self._handle,
             handler_cancellation=True,
@@ -109,7 +109,7 @@ class ApiServer:
     async def stop(self) -> None:
         self._watches.end()
         if self._http is not None:
-            await asyncio.sleep(0)  # the watches' last words
+            await asyncio.sleep(0)  # let the watches send their last events
             self._close_listener()
             await self._http.shutdown(_STOP_GRACE)
             self._http = None
@@ -128,7 +128,7 @@ class ApiServer:
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def down(self) -> None:
-        """Refuse new connections and cut the open ones; what is stored stays."""
+        """Refuse new connections and cut the open ones; the objects are kept."""
         self._close_listener()
         if self._http is not None:
             for connection in tuple(self._http.connections):
@@ -141,7 +141,7 @@ class ApiServer:
             self._listening.close()
             self._listening = None
 
-    # --- what callers need ---
+    # --- for callers ---
 
     @property
     def url(self) -> str:
@@ -157,20 +157,21 @@ class ApiServer:
         return len(self._watches)
 
     def drop_watches(self, how: str = "end") -> int:
-        """End all open watches: ``end`` in good order, ``gone`` with a 410, ``cut`` by a reset."""
+        """End all open watches: ``end`` cleanly, ``gone`` with a 410, ``cut`` with a reset."""
         if how == "cut":
             return self._watches.cut()
         return self._watches.end(gone=how == "gone")
 
     async def restore(self, backup: Backup) -> None:
-        """Stop, put back what ``store.back_up`` gave earlier, and start again. Versions count on
-        from the older one: the same versions are given a second time, to other states.
+        """Stop, restore a backup made with ``store.back_up``, and start again.
+
+        Versions continue from the backup's, so new objects reuse versions that clients have seen.
         """
         await self.down()
         self.store.restore(backup)
         await self.up()
 
-    # --- a request's way ---
+    # --- request handling ---
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         record = RequestRecord(
@@ -205,7 +206,7 @@ class ApiServer:
         target: requested.Target | None,
         body: bytes,
     ) -> web.StreamResponse:
-        """Answer with the armed faults around what the server would answer."""
+        """Serve the request, with the armed faults applied before or after it."""
         afterwards: Fault | None = None
         for fault in self.faults.struck(record):
             if fault.seconds is not None:
@@ -216,7 +217,7 @@ class ApiServer:
                 return _fail(request, fault)
         if afterwards is None:
             return await self._serve(request, record, target, body)
-        with suppress(api_errors.ApiError):  # a refusal is an answer too, and is not given either
+        with suppress(api_errors.ApiError):  # the fault replaces error responses too
             await self._serve(request, record, target, body)
         return _fail(request, afterwards)
 
@@ -237,11 +238,11 @@ class ApiServer:
         if target.subresource == "proxy":
             return await self.proxy.answer(target, request)
         if verb == "watch":
-            record.status = 200  # it has answered, for as long as it streams
+            record.status = 200  # a watch counts as answered while it streams
         return await self._rest.answer(rest.Call(request, target, verb, request.query, body))
 
     def _about(self, request: web.BaseRequest, body: bytes) -> web.Response:
-        """Discovery and reviews; everything else is no path of this server."""
+        """Answer discovery and access reviews; 404 for any other path."""
         review = self.reviews.get(request.path)
         if review is not None:
             _, _, group, _, plural = request.path.split("/")
@@ -271,7 +272,7 @@ class ApiServer:
 def write_kubeconfig(
     path: Path, name: str, user: Mapping[str, str], cluster: Mapping[str, str]
 ) -> Path:
-    """One cluster, one user and one context, all of this name; the path."""
+    """Write a kubeconfig with one cluster, user and context of this name; returns ``path``."""
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -296,7 +297,7 @@ def _fail(request: web.BaseRequest, fault: Fault) -> web.Response:
     if not fault.status:
         transport = request.transport
         if transport is not None:
-            # Linger for no time: the client sees a reset, not a clean end.
+            # Linger for 0 s, so that the client sees a reset instead of a clean end.
             connection = transport.get_extra_info("socket")
             option = struct.pack("ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)

@@ -1,11 +1,11 @@
-"""Faults on order: what a test makes the server do wrong.
+"""Injects faults into the simulated API server.
 
     server.faults.answer(503, verb="patch", resource="nodes", times=2, retry_after=1)
     server.faults.delay(0.5, verb="list")
     server.faults.reset(verb="patch", name="node-3", after=True)
 
-Each call arms one fault and returns it; it hits every request that matches all that was named (of
-verb, resource, name and subresource), ``times`` times (for ever by default), until
+Each call arms one fault and returns it. The fault hits every request that matches all the given
+attributes (verb, resource, name, subresource), ``times`` times (unlimited by default) or until
 ``remove()``.
 """
 
@@ -22,9 +22,10 @@ from dynsched_sim.apiserver.record import RequestRecord
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One armed fault: an answer by ``status``, a delay of ``seconds``, or else a reset.
+    """One armed fault: a response with ``status``, a delay of ``seconds``, or else a reset.
 
-    ``hits`` counts what it struck; ``left`` is how often it strikes still, None for ever.
+    ``hits`` counts the requests that were hit; ``left`` is the number still to hit, None if
+    unlimited.
     """
 
     match: Mapping[str, str]
@@ -62,7 +63,7 @@ class Faults:
         times: int | None = None,
         **match: str,
     ) -> Fault:
-        """A Status object, or ``body`` as it is."""
+        """Respond with a Status object, or with ``body`` verbatim."""
         reason = HTTPStatus(status).phrase.replace(" ", "")
         refusal = ApiError(status, reason, message or f"injected fault {status}").body
         answer = refusal if body is None else body
@@ -72,7 +73,7 @@ class Faults:
         return self._arm(Fault(match, None, seconds=seconds))
 
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
-        """Cut the connection, before the request is served, or ``after`` it without an answer."""
+        """Cut the connection before the request is served or, with ``after``, once it is served."""
         return self._arm(Fault(match, times, after=after))
 
     def struck(self, record: RequestRecord) -> list[Fault]:

@@ -1,7 +1,7 @@
-"""The verbs on objects, without HTTP: create, replace, patch, delete and bind, with all rules.
+"""The API verbs without HTTP: create, replace, patch, delete and bind, with the server's checks.
 
-The REST handlers call this, and so may a test or a demo in the same process, which then needs no
-connection of its own: ``objects.create("nodes", body)``.
+The REST handlers call this. A test or a demo in the same process can call it directly, without a
+connection: ``objects.create("nodes", body)``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEFAULT: Final = Write()
 
 @dataclass(slots=True)
 class Objects:
-    """The objects of one server. Every method is one atomic step; ApiError says why not."""
+    """The objects of one server. Every method is atomic, and raises ApiError if it is refused."""
 
     store: Store
 
@@ -66,7 +66,7 @@ class Objects:
         namespace: str = "",
         how: Write = _DEFAULT,
     ) -> Entry:
-        """POST: a Node keeps its status, as in the real server."""
+        """POST; a Node keeps the status that was sent, as in the real server."""
         resource = named(resource)
         new = _decode(resource, body)
         _complete_new(resource, new, namespace)
@@ -89,7 +89,7 @@ class Objects:
         namespace: str = "",
         how: Write = _DEFAULT,
     ) -> Entry:
-        """PUT: conditional when ``body`` carries a resourceVersion."""
+        """PUT; conditional if ``body`` has a resourceVersion."""
         resource = named(resource)
         new = _decode(resource, body)
         entry = self.find(resource, name, namespace)
@@ -104,18 +104,18 @@ class Objects:
         namespace: str = "",
         how: Write = _DEFAULT,
     ) -> Entry:
-        """PATCH; conditional when it sets a resourceVersion."""
+        """PATCH; conditional if it sets a resourceVersion."""
         resource = named(resource)
         entry = self.find(resource, name, namespace)
         document = {"kind": resource.kind, "apiVersion": resource.api_version, **entry.decode()}
         try:
             new = _decode(resource, merge_patch(document, patch))
-        except api_errors.ApiError as error:  # the real server blames the patch, with 422
+        except api_errors.ApiError as error:  # the real server blames the patch, with a 422
             raise api_errors.invalid(None, "", f"patch: Invalid value: {error.message}") from None
         return self._update(resource, entry, new, how)
 
     def delete(self, resource: Resource | str, name: str, namespace: str = "") -> Entry | None:
-        """DELETE: None when it is gone; the marked object when finalizers still hold it."""
+        """DELETE; None if the object is gone, or the object if finalizers delay its deletion."""
         resource = named(resource)
         entry = self.find(resource, name, namespace)
         body = entry.decode()
@@ -128,9 +128,10 @@ class Objects:
         return self.store.put(resource, body)
 
     def bind(self, name: str, namespace: str, binding: Mapping[str, Any], how: Write) -> Entry:
-        """``pods/binding``: give the pod the Binding's target as its node. As in the real server, a
-        node of that name need not exist. ApiError: 404 where there is no such pod,
-        409 where it is another one, has a node already or is being deleted.
+        """``pods/binding``: assign the pod to the Binding's target.
+
+        As in the real server, the target node need not exist. ApiError: 404 if the pod does not
+        exist, 409 if the uid differs, or if the pod is already assigned or being deleted.
         """
         metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
         if metadata.get("name") != name:
@@ -149,10 +150,10 @@ class Objects:
         spec["nodeName"] = target["name"]
         return self._update(resources.PODS, entry, pod, how)
 
-    # --- how a write is done ---
+    # --- steps of a write ---
 
     def _update(self, resource: Resource, entry: Entry, new: dict[str, Any], how: Write) -> Entry:
-        """Put ``new`` in ``entry``'s place, if it may; no difference, no write."""
+        """Replace ``entry`` with ``new`` if the checks pass; an unchanged object is not written."""
         old = entry.decode()
         _complete_update(resource, entry, old, new, how.subresource)
         if new == old:
@@ -164,7 +165,7 @@ class Objects:
         self, resource: Resource, old: dict[str, Any], new: dict[str, Any], how: Write
     ) -> Entry:
         meta = new["metadata"]
-        if resource is resources.NODE_ORDERS:  # as every kind that has a definition
+        if resource is resources.NODE_ORDERS:  # custom resources have a generation
             meta["generation"] = meta.get("generation", 0) + 1
         meta["managedFields"] = _written_by(old, how, resource.api_version)
         saved = self.store.put(resource, new)
@@ -174,7 +175,7 @@ class Objects:
 
 
 def _written_by(old: dict[str, Any], how: Write, api_version: str) -> list[dict[str, Any]]:
-    """``metadata.managedFields``, without the fields: who wrote, and when last."""
+    """``metadata.managedFields`` without the fields: who wrote, and when last."""
     own = {"manager": how.manager, "subresource": how.subresource}
     before = old.get("metadata", {}).get("managedFields", [])
     others = [entry for entry in before if own != {key: entry.get(key, "") for key in own}]
@@ -183,7 +184,7 @@ def _written_by(old: dict[str, Any], how: Write, api_version: str) -> list[dict[
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7386: null removes, mappings merge, everything else replaces (lists too)."""
+    """RFC 7386: null removes a key, mappings merge, everything else (also a list) replaces."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(document) if isinstance(document, dict) else {}
@@ -200,7 +201,7 @@ def _now() -> str:
 
 
 def _decode(resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
-    """An object as sent, as it is stored; 400 where it is of no use."""
+    """The stored form of an object that was sent; ApiError 400 if it is malformed."""
     what = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
     try:
         return normalise(resource, dict(body))
@@ -214,7 +215,7 @@ def _check(resource: Resource, new: dict[str, Any]) -> None:
 
 
 def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> None:
-    """Fill in what the server gives every new object."""
+    """Set the fields that the server sets on every new object."""
     meta = body["metadata"]
     if resource.namespaced:
         meta["namespace"] = namespace or "default"
@@ -224,7 +225,7 @@ def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> N
         meta.pop(key, None)
     meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
     if resource is resources.NAMESPACES:
-        # The name as a label is what namespace selectors are written against.
+        # Namespace selectors match on the name through this label.
         labels = meta.setdefault("labels", {})
         labels["kubernetes.io/metadata.name"] = meta.get("name", "")
         body["status"] = {"phase": "Active"}
@@ -235,7 +236,7 @@ def _complete_new(resource: Resource, body: dict[str, Any], namespace: str) -> N
 def _complete_update(
     resource: Resource, entry: Entry, old: Mapping[str, Any], new: dict[str, Any], subresource: str
 ) -> None:
-    """Guard an update, and put back into ``new`` what this request cannot change."""
+    """Check the resourceVersion, and restore the fields that this request cannot change."""
     meta = new["metadata"]
     _require_version(resource, entry, meta.get("resourceVersion", ""))
     for key in (*_OURS_ON_UPDATE, *_OURS_ON_CREATE):
@@ -244,14 +245,14 @@ def _complete_update(
         else:
             meta.pop(key, None)
     if resource.has_status:
-        # /status leaves the spec alone, and the object itself leaves the status alone.
+        # A write to /status keeps the spec, and a write to the object keeps the status.
         fixed = "spec" if subresource == "status" else "status"
         new.pop(fixed, None)
         new |= {fixed: old[fixed]} if fixed in old else {}
 
 
 def _require_version(resource: Resource, entry: Entry, version: str) -> None:
-    """409 where ``version`` is not the stored one; none is fine where the kind allows that."""
+    """ApiError 409 if ``version`` is stale; 422 if it is missing but required for this kind."""
     if version in {"", "0"}:
         if not resource.unconditional_update:
             message = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
@@ -261,7 +262,7 @@ def _require_version(resource: Resource, entry: Entry, version: str) -> None:
 
 
 def _require_uid(resource: Resource, entry: Entry, uid: str) -> None:
-    """409 where another uid is named: what is meant is gone."""
+    """ApiError 409 if ``uid`` is another one: the object that the caller means is gone."""
     if uid and uid != entry.uid:
         why = (
             "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed:"

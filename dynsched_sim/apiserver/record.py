@@ -1,4 +1,4 @@
-"""The requests so far, and who sent them: so that a test can say "nobody wrote"."""
+"""A record of all requests and their senders, so that a test can assert that nobody wrote."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request. ``status`` is 0 while it is unanswered, or when it was cut off.
+    """One request. ``status`` is 0 if it is not answered yet, or was cut off.
 
-    ``verb`` is the API verb (get, list, watch, create, update, patch, delete), empty outside of
-    resources; ``path`` is without the query. ``time`` is in Unix seconds.
+    ``verb`` is the API verb (get, list, watch, create, update, patch, delete), or empty for paths
+    that are not resources. ``path`` excludes the query. ``time`` is in Unix seconds.
     """
 
     method: str
@@ -39,7 +39,7 @@ class RequestRecord:
 
     @property
     def is_write(self) -> bool:
-        """Whether it is a write (refused, failed and dry-run ones count too)."""
+        """Whether it is a write; refused, failed and dry-run writes count too."""
         return self.verb in _WRITES
 
     def json(self) -> Any:
@@ -47,11 +47,11 @@ class RequestRecord:
 
 
 class RequestLog(deque[RequestRecord]):
-    """The last requests, oldest first."""
+    """The most recent requests, oldest first."""
 
     def writes(self, resource: str = "") -> list[RequestRecord]:
         return [r for r in self if r.is_write and resource in {"", r.resource}]
 
     def reads(self, resource: str = "") -> list[RequestRecord]:
-        """The gets, lists and watches, of one resource or of any."""
+        """The gets, lists and watches of ``resource``, or of all resources."""
         return [r for r in self if r.verb and not r.is_write and resource in {"", r.resource}]

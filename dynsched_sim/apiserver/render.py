@@ -1,4 +1,4 @@
-"""Stored objects as bytes on the wire: as they are, as Tables, or cut down to their metadata."""
+"""Encodes stored objects for the wire: whole, as Tables, or as metadata only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARTIAL: Final = "PartialObjectMetadataList"
 
 
 def negotiate(accept: str) -> str:
-    """``Table``, _PARTIAL, or "" for whole objects."""
+    """The requested form: ``Table``, _PARTIAL, or "" for whole objects."""
     for option in accept.split(","):
         media, *parameters = (part.strip() for part in option.split(";"))
         wanted = dict(p.partition("=")[::2] for p in parameters).get("as", "")
@@ -54,7 +54,7 @@ class Renderer(NamedTuple):
         return b"".join([head.encode(), b",".join(entry.raw for entry in entries), b"]}"])
 
     def _table(self, entries: Sequence[Entry], metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """How kubectl gets its columns; each row carries its object's metadata."""
+        """A Table, as kubectl requests it; each row includes its object's metadata."""
         names, cells = _OF_NODES if self.resource is NODES else _OF_OTHERS
         about = {"type": "string", "description": "", "priority": 0}
         bodies = [entry.decode() for entry in entries]

@@ -1,4 +1,4 @@
-"""Target, verb and selector of a request, from its method, path and query."""
+"""Parses method, path and query of a request into target, verb and selector."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 
 def parse(path: str, served: Collection[Resource]) -> Target | None:
-    """None when the group is not served; ApiError 404 when it is, and the rest is not."""
+    """None if the path or its group is not served; ApiError 404 if only the rest is unknown."""
     found = _PATH.fullmatch(path.rstrip("/"))
     if found is None or (found["group"] or "") not in {each.group for each in served}:
         return None
@@ -44,7 +44,7 @@ def parse(path: str, served: Collection[Resource]) -> Target | None:
     namespace, name, part = (found[each] or "" for each in ("namespace", "name", "subresource"))
     if resource is None:
         raise api_errors.no_such_resource()
-    # An object of a namespaced resource is served inside its namespace only.
+    # A single object of a namespaced resource is served under its namespace only.
     in_place = resource.namespaced if namespace else not (name and resource.namespaced)
     parts = {"": True, "status": resource.has_status, "binding": resource is resources.PODS}
     if not (in_place and parts.get(part)):
@@ -76,7 +76,7 @@ class _Field(NamedTuple):
 
 
 class ListSelector(NamedTuple):
-    """What a list or a watch is narrowed to. An empty one lets everything through."""
+    """The filter of a list or a watch. An empty one matches everything."""
 
     labels: LabelSelector
     fields: tuple[_Field, ...]

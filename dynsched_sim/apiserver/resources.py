@@ -1,4 +1,4 @@
-"""What the server serves, and what it says of that: kinds, discovery documents, version."""
+"""The served resources, and the discovery documents and version made from them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """One served resource; compared by identity, so it can be a key.
+    """One served resource; compared by identity, so that it can be a dict key.
 
-    ``fields`` maps what a field selector may name, besides the name and the namespace, to where the
-    value is in the object. ``unconditional_update``: whether a PUT without a resourceVersion is
-    accepted.
+    ``fields`` maps the field selectors, in addition to name and namespace, to their path in the
+    object. ``unconditional_update``: whether a PUT without a resourceVersion is accepted.
     """
 
     group: str
@@ -36,7 +35,9 @@ class Resource:
 
     @property
     def name(self) -> str:
-        """As records, faults and rights name it: the plural. There are two of ``nodes``."""
+        """The name in records, faults and ``forbidden``: the plural, or for NodeMetrics, whose
+        plural is ``nodes`` too, the plural with its group.
+        """
         return self.qualified_plural if self is NODE_METRICS else self.plural
 
     @property
@@ -80,7 +81,7 @@ EVENTS: Final = Resource(
 LEASES: Final = Resource("coordination.k8s.io", "leases", "Lease", unconditional_update=False)
 NODE_ORDERS: Final = Resource("dynsched.io", "nodeorders", "NodeOrder")
 
-# Served by metrics-server where there is one.
+# Served by metrics-server if it is installed.
 NODE_METRICS: Final = Resource(
     "metrics.k8s.io", "nodes", "NodeMetrics", "v1beta1", namespaced=False
 )
@@ -92,7 +93,7 @@ _BY_NAME: Final = {resource.name: resource for resource in ALL}
 
 
 def named(resource: Resource | str) -> Resource:
-    """A resource by its plural (``"nodes"``), for callers in the same process."""
+    """Look up a resource by its plural (``"nodes"``), for callers in the same process."""
     return _BY_NAME[resource] if isinstance(resource, str) else resource
 
 
@@ -139,4 +140,4 @@ def _documents() -> dict[str, dict[str, Any]]:
 
 
 DOCUMENTS: Final = _documents()
-"""By path. The metrics API is not in them, also where it is served."""
+"""Discovery documents by path. The metrics API is never listed, even while it is served."""

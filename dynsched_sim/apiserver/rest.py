@@ -1,4 +1,4 @@
-"""The verbs over HTTP: from a parsed request to a response."""
+"""Turns a parsed request into a call of `Objects` and its result into an HTTP response."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dynsched_sim.apiserver.watch import Watches
 
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
-"""All patches count as merge patches in JSON, for which this one creates the object where it is
-missing. What `kubectl cordon` and `kubectl taint` send means the same.
+"""Server-side apply. Every patch is treated as a JSON merge patch; this one also creates the object
+if it does not exist. The patches of `kubectl cordon` and `kubectl taint` mean the same either way.
 """
 _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
@@ -121,13 +121,13 @@ class Rest:
         return respond(renderer.many(page, metadata))
 
     def _position(self, call: Call) -> tuple[int, str, int]:
-        """The version to list at, the last key that was given before, and how much to give."""
+        """The version to list at, the last key of the previous page, and the page's limit."""
         limit, current = max(number(call.query, "limit"), 0), self._objects.store.version
-        # A continue token is a version and a key.
+        # A continue token has the form VERSION:KEY.
         begun, _, last = call.query.get("continue", "").partition(":")
         if begun or last:
             return int(begun), last, limit
-        # From its cache the real server gives everything, whatever the limit.
+        # The real server ignores the limit if it answers from its watch cache.
         return current, "", 0 if call.query.get("resourceVersion") else limit
 
 

@@ -1,8 +1,8 @@
-"""What an object of each kind must be: its shape, and what the server refuses with 422.
+"""The schema of each kind: how a body is decoded, and what the server refuses with 422.
 
-The real server decodes into Go structs: unknown fields fall away, a wrong type is refused. So it
-is here for metadata, a node's spec and leases, with msgspec's structs in the place of Go's; all
-else is kept as it is sent.
+The real server decodes into Go structs: it drops unknown fields and refuses wrong types. Here
+msgspec structs do the same for metadata, a node's spec and Leases; everything else is stored as
+sent.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _SECONDS: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 _ZONE: Final = r"(Z|[+-]\d\d:\d\d)$"
 
 _Time = Annotated[str, msgspec.Meta(pattern=rf"{_SECONDS}(\.\d+)?{_ZONE}")]
-# Exactly six digits of a second; the real server refuses anything else.
+# Exactly six fractional digits; the real server refuses anything else.
 _MicroTime = Annotated[str, msgspec.Meta(pattern=rf"{_SECONDS}\.\d{{6}}{_ZONE}")]
 _Map = dict[str, Any]
 
 
 class _Part(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """The base of all: empty fields are left out, as ``omitempty`` does."""
+    """The base of all structs: empty fields are omitted, as with Go's ``omitempty``."""
 
 
 class _ObjectMeta(_Part):
@@ -80,7 +80,7 @@ _OTHERS: Final = {"metadata": _ObjectMeta}
 
 
 def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
-    """The object as the server keeps it, without kind and apiVersion; ValidationError."""
+    """The object as it is stored, without kind and apiVersion. Raises msgspec.ValidationError."""
     sent = _without_nulls({k: v for k, v in body.items() if k not in {"kind", "apiVersion"}})
     shapes = _SHAPES.get(resource, _OTHERS).items()
     shaped = {part: msgspec.convert(sent.get(part, {}), shape) for part, shape in shapes}
@@ -91,7 +91,7 @@ def normalise(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Null is as good as absent for a Go struct's field; in a Go map of strings it is empty."""
+    """Drop nulls: in a Go struct null equals absent. In a Go map of strings it becomes ""."""
     if isinstance(value, dict):
         return {
             k: {n: "" if s is None else s for n, s in v.items()}
@@ -105,18 +105,18 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-# --- what is refused with 422 ---
+# --- validation, answered with 422 ---
 
 
 def validate(resource: Resource, new: Mapping[str, Any]) -> Iterator[str]:
-    """Everything that is wrong with labels, annotations and taints: the field, and why."""
+    """All errors in the name, labels, annotations and taints: the field, and why."""
     meta = new["metadata"]
     if not meta.get("name"):
         yield "metadata.name: Required value"
     for key, value in meta.get("labels", {}).items():
         yield from _key_and_value("metadata.labels", "metadata.labels", key, value)
     for key in meta.get("annotations", {}):
-        # Upper case is let through in annotations' prefixes, and only there.
+        # Upper case is allowed in the prefix of an annotation's key, and nowhere else.
         yield from _key_and_value("metadata.annotations", "", key.lower(), "")
     if resource is resources.NODES:
         yield from _taints(new["spec"].get("taints", []))
@@ -134,7 +134,7 @@ def _key_and_value(key_field: str, value_field: str, key: str, value: str) -> It
 def _taints(taints: list[Mapping[str, str]]) -> Iterator[str]:
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(taints):
-        # "metadata.taints" is what the real server says, though they are in spec.
+        # The real server says "metadata.taints", although taints are in the spec.
         field = f"metadata.taints[{index}]"
         key, value, effect = (taint.get(k, "") for k in ("key", "value", "effect"))
         yield from _key_and_value(f"{field}.key", f"{field}.value", key, value)

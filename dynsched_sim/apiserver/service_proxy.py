@@ -1,6 +1,6 @@
-"""The service proxy: a GET on `.../services/NAME/proxy/PATH` is passed on to a program.
+"""The service proxy: forwards a GET on `.../services/NAME/proxy/PATH` to a program.
 
-A simulated cluster runs no pods: the program that starts the server sets where each Service leads.
+The simulated cluster runs no pods, so whoever starts the server sets a backend per Service.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _PATH: Final = re.compile(
     r"(?:(?P<scheme>https?):)?(?P<name>[^/:]+)(?::(?P<port>[^/:]*))?/proxy(?P<rest>/.*)"
 )
 _PASSED: Final = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.IF_NONE_MATCH, hdrs.USER_AGENT)
-"""Headers of a request that the program gets; the caller's credentials are never passed on."""
+"""Request headers that are forwarded; the caller's credentials never are."""
 _RETURNED: Final = (hdrs.CONTENT_TYPE, hdrs.CONTENT_ENCODING, hdrs.ETAG, hdrs.VARY, hdrs.AGE)
 
 
 class ServiceProxy:
-    """``backends``: by namespace and name, the URL of the program that a Service leads to."""
+    """``backends``: URL of the program behind each Service, by (namespace, name)."""
 
     def __init__(self, objects: Objects) -> None:
         self.backends: MutableMapping[tuple[str, str], str] = {}
         self._objects = objects
 
     async def answer(self, target: Target, request: web.BaseRequest) -> web.Response:
-        """ApiError 404 where there is no such Service, 503 where nothing is behind it."""
+        """Forward the request. ApiError 404 without the Service, 503 without a backend."""
         name, namespace = target.name, target.namespace
         self._objects.find(SERVICES, name, namespace)
         backend = self.backends.get((namespace, name))
@@ -50,7 +50,7 @@ class ServiceProxy:
         try:
             async with (
                 aiohttp.ClientSession(auto_decompress=False) as session,
-                # The real one does not check the certificate either.
+                # The real proxy does not verify the certificate either.
                 session.get(url, headers=headers, allow_redirects=False, ssl=False) as answered,
             ):
                 returned = {k: answered.headers[k] for k in _RETURNED if k in answered.headers}
@@ -63,6 +63,6 @@ class ServiceProxy:
 
 
 def target_of(path: str) -> Target | None:
-    """The Service that a path (quoted) asks the service proxy for; None for any other path."""
+    """The Service that a quoted path addresses through the service proxy; None for other paths."""
     found = _PATH.fullmatch(path)
     return Target(SERVICES, found["namespace"], found["name"], "proxy") if found else None

@@ -1,8 +1,8 @@
-"""The objects, their versions and their history: what etcd and the watch cache are to the real one.
+"""Objects, versions and history: the counterpart of etcd and the watch cache.
 
-Pure memory: no network, no clock. An object is kept once, as the JSON it is served as; lists are
-assembled from these fragments. Every write takes one global resourceVersion and is passed to
-the listeners at once, in order. All calls belong in one thread.
+In memory only: no network, no clock. An object is stored once, as the JSON that is served; lists
+are assembled from these fragments. Every write takes the next global resourceVersion and is passed
+to the listeners synchronously, in order. All calls must come from one thread.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import msgspec
 from dynsched_sim.apiserver.resources import ALL, Resource
 
 HISTORY: Final = 5_000
-"""How many changes of one resource are remembered, and can be watched from."""
+"""Number of changes per resource that are kept, and that a watch can start from."""
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class GoneError(LookupError):
-    """The requested version is older than the history, which begins after the version named."""
+    """The requested version precedes the history; the argument is the last compacted version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One version of one object, immutable. ``raw`` is its JSON without kind and apiVersion.
 
-    ``labels`` and ``fields`` are what selectors look at; ``fields`` holds the selectable ones.
+    Selectors match against ``labels`` and ``fields``; the latter holds the selectable fields only.
     """
 
     key: str
@@ -57,7 +57,7 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """One write. For DELETED, ``entry`` is the last state under the version of its deletion."""
+    """One write. For DELETED, ``entry`` is the last state with the version of the deletion."""
 
     type: ChangeType
     entry: Entry
@@ -119,7 +119,7 @@ class Store:
         return self._collections[resource].entries.get(_key_of(namespace, name))
 
     def entries(self, resource: Resource, at: int | None = None) -> tuple[Entry, ...]:
-        """In the order of their keys, now or at version ``at``; GoneError where it is too old."""
+        """The entries sorted by key, now or at version ``at``. GoneError if that is too old."""
         collection = self._collections[resource]
         undone = [] if at is None else list(collection.changes_back_to(at))
         if not undone:
@@ -133,13 +133,13 @@ class Store:
         return tuple(entries[key] for key in sorted(entries))
 
     def changes(self, resource: Resource, since: int) -> tuple[StoreChange, ...]:
-        """What was written after version ``since``, oldest first; GoneError when it is too old."""
+        """The changes after version ``since``, oldest first. GoneError if that is too old."""
         return tuple(self._collections[resource].changes_back_to(since))[::-1]
 
     # --- writing ---
 
     def put(self, resource: Resource, body: dict[str, Any]) -> Entry:
-        """Store ``body`` (create or replace) under a new version."""
+        """Create or replace the object under a new version."""
         meta = body["metadata"]
         key = _key_of(meta.get("namespace", ""), meta["name"])
         collection = self._collections[resource]
@@ -151,27 +151,27 @@ class Store:
         return entry
 
     def delete(self, resource: Resource, entry: Entry) -> Entry:
-        """Remove the object; its last state under the version of the deletion."""
+        """Delete the object; returns its last state with the version of the deletion."""
         self.version += 1
         last = at_version(entry, self.version)
         self._collections[resource].apply(StoreChange(ChangeType.DELETED, last, entry))
         return last
 
     def compact(self) -> None:
-        """Forget the history: every older resourceVersion is answered with 410 from now on."""
+        """Drop the history, so that every older resourceVersion is answered with 410."""
         for collection in self._collections.values():
             collection.history.clear()
             collection.compacted = self.version
 
-    # --- another time ---
+    # --- backup ---
 
     def back_up(self) -> Backup:
-        """What is stored now. It costs little: no entry is copied."""
+        """The current state. Cheap, because no entry is copied."""
         entries = {resource: dict(each.entries) for resource, each in self._collections.items()}
         return Backup(self.version, entries)
 
     def restore(self, backup: Backup) -> None:
-        """Put an older state and its version back, as etcd does; listeners are not called."""
+        """Restore an older state and its version, as etcd does; listeners are not called."""
         self.version = backup.version
         for resource, collection in self._collections.items():
             collection.entries, collection.snapshot = dict(backup.entries[resource]), None
@@ -180,7 +180,7 @@ class Store:
     # --- listening ---
 
     def subscribe(self, resource: Resource, listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` with every later change; the answer ends it."""
+        """Call ``listener`` with every later change; returns a function that unsubscribes it."""
         listeners = self._collections[resource].listeners
         listeners.append(listener)
         return lambda: listeners.remove(listener)

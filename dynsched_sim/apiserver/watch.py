@@ -1,4 +1,4 @@
-"""Watches: streams of changes, from a given version on, until a deadline."""
+"""Watches: streams of changes from a given version until a deadline."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from dynsched_sim.apiserver.store import (
     at_version,
 )
 
-_SECONDS: Final = 1800.0  # how long a watch lasts that names no timeout
-_BATCH: Final = 100  # lines to a write: bounds memory when 5,000 nodes are sent at once
+_SECONDS: Final = 1800.0  # duration of a watch without timeoutSeconds
+_BATCH: Final = 100  # lines per write; bounds memory when 5,000 nodes are sent at once
 
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """One open watch: the changes that are still to be sent, and its last event."""
+    """One open watch: the changes still to send, and its last event."""
 
     renderer: Renderer
     selector: ListSelector
@@ -40,7 +40,7 @@ class Watch:
     last_words: bytes | None = None
 
     def notice(self, change: StoreChange) -> None:
-        """Take a change in; called by the store, at once."""
+        """Queue a change; the store calls this synchronously."""
         if change.version > self.since:
             self.pending.append(change)
             self.wake.set()
@@ -58,7 +58,7 @@ class Watch:
 
 
 def _as_seen(change: StoreChange, selector: ListSelector) -> tuple[ChangeType, Entry] | None:
-    """A change through a selector: entering looks like ADDED, leaving like DELETED."""
+    """A change as seen through a selector: entering it is ADDED, leaving it is DELETED."""
     if selector.everything:
         return change.type, change.entry
     inside = change.type is not ChangeType.DELETED and selector(change.entry)
@@ -81,7 +81,7 @@ class Watches:
         return len(self._open)
 
     def end(self, *, gone: bool = False) -> int:
-        """End all in good order, or with a 410 as their last event; how many there were."""
+        """End all watches, cleanly or with a 410 as their last event; returns their number."""
         error = api_errors.expired("The resourceVersion for the provided watch is too old.")
         last_words = render.event("ERROR", render.encode(error.body)) if gone else b""
         for watch in self._open:
@@ -97,7 +97,7 @@ class Watches:
     async def serve(
         self, request: web.BaseRequest, renderer: Renderer, selector: ListSelector
     ) -> web.StreamResponse:
-        """Answer a watch until it ends. ApiError. Lists are not streamed: clients list before."""
+        """Stream until the watch ends. ApiError for a streaming list: clients must list first."""
         if "sendInitialEvents" in request.query:
             message = "sendInitialEvents: Forbidden: it is forbidden for watch by this server"
             raise api_errors.invalid(None, "", message)
@@ -106,13 +106,13 @@ class Watches:
         deadline = asyncio.get_running_loop().time() + lasts
         watch = Watch(renderer, selector, request.transport, since=version or 0)
         self._begin(watch, version)
-        # Up to ``subscribe`` nothing is awaited: no change is missed or sent twice.
+        # No await up to ``subscribe``, so that no change is missed or sent twice.
         unsubscribe = self._store.subscribe(renderer.resource, watch.notice)
         self._open.add(watch)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         try:
-            with suppress(ConnectionResetError):  # its client went, maybe while we were writing
+            with suppress(ConnectionResetError):  # the client left, possibly during a write
                 await response.prepare(request)
                 await _stream(response, watch, deadline)
                 await response.write_eof()
@@ -122,7 +122,7 @@ class Watches:
         return response
 
     def _begin(self, watch: Watch, version: int | None) -> None:
-        """Queue the changes since ``version``; without a version, all objects."""
+        """Queue the changes since ``version``, or all objects if there is no version."""
         resource = watch.renderer.resource
         if version is None:
             found = self._store.entries(resource)

@@ -1,4 +1,4 @@
-"""The cluster of the demo that dynsched watches, with the order that its pods get."""
+"""The demo's cluster that dynsched watches; its new pods get the order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOP: Final = "shop"
 
 
 class OrderedCluster:
-    """Nodes `worker-01` and so on, and pods that come and go on them; it begins when it is made."""
+    """Nodes `worker-01` and so on, and the pods on them; the load starts with the constructor."""
 
     def __init__(self, api: ApiServer, nodes: int, load: DemoLoad, rules: RuleSet) -> None:
         self._objects, self._label = api.objects, parse_label(keys.DEFAULT_LABEL)
@@ -45,7 +45,7 @@ class OrderedCluster:
         self.hottest = max(zip(load.ordered.cpu, self.nodes, strict=True))[1]
 
     def go_on(self) -> None:
-        """Pods end and come as they would have until now."""
+        """Advance to the present: delete the pods that ended and create their replacements."""
         self._change_pods()
         self.marked = [node for node in self.nodes if self._has_mark(node)]
 
@@ -71,7 +71,7 @@ class OrderedCluster:
             self._objects.bind(name, _SHOP, target, Write(subresource="binding"))
 
     def _give_order(self, pod: dict[str, Any], number: int) -> None:
-        """What manifests/base/order/policy.yaml does with a pod of a ReplicaSet."""
+        """Do what manifests/base/order/policy.yaml does to a ReplicaSet's pod."""
         order = self.order() or {"lists": {}}
         lists = order["lists"].get("", ())
         levels = lists[number % len(lists)]["levels"] if lists else ()
@@ -87,7 +87,9 @@ def _term(level: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _wanted(pod: Mapping[str, Any], nodes: Sequence[str]) -> Sequence[float]:
-    """By node, the weights of the pod's preferences that it meets, as kube-scheduler adds them."""
+    """Per node, the sum of the weights of the pod's preferences that it matches, as in
+    kube-scheduler.
+    """
     terms = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
     found = [(term["weight"], term["preference"]["matchExpressions"][0]) for term in terms]
     return [

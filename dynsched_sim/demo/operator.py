@@ -1,4 +1,4 @@
-"""The operator as a child process."""
+"""Runs dynsched as a child process."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 _GRACE: Final = 5.0
-"""Seconds that the operator has to end by itself after SIGTERM."""
+"""Seconds from SIGTERM to SIGKILL."""
 _TAIL: Final = 15
-"""Lines of its log that are shown."""
+"""Number of log lines that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Operator:
 
 @asynccontextmanager
 async def running(folder: Path, *command: str | Path) -> AsyncIterator[Operator]:
-    """The command as the operator until the block ends.
+    """Run ``command`` as the operator until the block ends.
 
-    It has a session of its own: Ctrl-C and the terminal's end reach this process only, which then
-    ends it in order.
+    It runs in a separate session, so Ctrl-C and the terminal's hangup reach only this process,
+    which then stops the operator cleanly.
     """
     log = folder / "operator.log"
     with log.open("ab") as output:
@@ -41,7 +41,7 @@ async def running(folder: Path, *command: str | Path) -> AsyncIterator[Operator]
             stdin=DEVNULL,
             stdout=output,
             stderr=output,
-            # What is set for another dynsched is not for this one.
+            # DYNSCHED_* variables of the user are meant for another dynsched instance.
             env={k: v for k, v in os.environ.items() if not k.startswith("DYNSCHED_")},
             start_new_session=True,
         )

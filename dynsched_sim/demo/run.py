@@ -1,4 +1,4 @@
-"""Sets the stage: API server, load and the operator, and clears all of it away."""
+"""Starts the API server, the load and the operator of the demo, and removes them all at the end."""
 
 from __future__ import annotations
 
@@ -31,28 +31,27 @@ from dynsched_sim.load import DemoLoad
 from dynsched_sim.prometheus_api import serve
 
 _START_SECONDS: Final = 60.0
-"""Seconds after which an operator that has not finished a tick counts as broken."""
+"""Seconds to wait for the operator's first NodeOrder before the demo gives up."""
 _LARGE_CLUSTER: Final = 500
-"""Number of nodes from which on ticks are every two seconds instead of twice a second."""
+"""From this number of nodes on, dynsched ticks every two seconds instead of twice a second."""
 _POLL: Final = 0.5
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class BrokenError(Exception):
-    """A part of the demo does not work; the message is for the person at the terminal."""
+    """A part of the demo failed; the message is for the user at the terminal."""
 
 
 async def run_demo(*, nodes: int, seconds: float | None, seed: int, console: Console) -> int:
-    """Run the demo for ``seconds``, counted from when everything is up, or until Ctrl-C.
+    """Run the demo for ``seconds`` after everything is up, or until Ctrl-C; returns the exit code.
 
-    The exit code: 0 when it was ended, 1 when a part of it broke. Whichever way it ends, no
-    process and no file of it is left.
+    0 if it was ended, 1 if a part failed. Either way, no process and no file is left behind.
     """
     stopped = asyncio.Event()
     work = asyncio.create_task(_perform(DemoLoad(nodes, seed), nodes, seconds, console))
 
     def stop() -> None:
-        if not stopped.is_set():  # a second signal must not interrupt the clearing away
+        if not stopped.is_set():  # a second signal must not interrupt the cleanup
             stopped.set()
             work.cancel()
 
@@ -114,16 +113,16 @@ async def _until_up(operator: Operator, cluster: OrderedCluster) -> None:
 async def _show(
     operator: Operator, cluster: OrderedCluster, seconds: float | None, console: Console
 ) -> None:
-    """Go on until the time is over. BrokenError when the operator ends before that."""
+    """Show the summary until the time is over. BrokenError if the operator ends before that."""
     ends = math.inf if seconds is None else time.monotonic() + seconds
-    with Live(console=console, auto_refresh=False) as live:  # into a pipe only the last text
+    with Live(console=console, auto_refresh=False) as live:  # a pipe gets only the last text
         while time.monotonic() < ends:
             await _pause(operator, cluster)
             live.update(Text(f"{summary(cluster)}\n"), refresh=True)
 
 
 async def _pause(operator: Operator, cluster: OrderedCluster) -> None:
-    """Wait until the next look. BrokenError when the operator ends before that."""
+    """Wait for one poll interval, then advance. BrokenError if the operator ends during it."""
     try:
         async with asyncio.timeout(_POLL):
             code = await operator.process.wait()
@@ -144,8 +143,9 @@ def _introduction(both: str, url: str, flags: Sequence[str | Path], hottest: str
   rules       {rules}
   Prometheus  {prometheus} (simulated: it answers the demo's rules only)
 
-Two clusters run the same pods: one with kube-scheduler alone, and one where new pods get dynsched's
-order too. The simulated API server gives them the same lists as the policy of a real one does.
+Two clusters run the same pods. One has kube-scheduler alone; in the other, new pods also get
+dynsched's order.
+The simulated API server gives them the same lists as the policy of a real one does.
 
 Try in another terminal, on the cluster with dynsched:
   {program()} order --server {url}
@@ -159,7 +159,7 @@ Ctrl-C stops the demo and removes everything.
 
 
 def program() -> str:
-    """How a person calls this program: by its name only where PATH leads to this one."""
+    """The command to call this program; "dynsched" only if PATH resolves to this installation."""
     called = Path(sys.argv[0]).absolute()
     if called.name != "dynsched" or not called.is_file():
         return f"{shlex.quote(sys.executable)} -m dynsched"
@@ -168,7 +168,7 @@ def program() -> str:
 
 
 def print_text(console: Console, text: str) -> None:
-    """Print a text as it is: not folded, no markup, no colours of numbers."""
+    """Print ``text`` unchanged: no wrapping, no markup, no highlighted numbers."""
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -176,11 +176,11 @@ def print_text(console: Console, text: str) -> None:
 def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call ``stop`` on Ctrl-C, on SIGTERM, and when the terminal is closed."""
     loop = asyncio.get_running_loop()
-    # A signal that is ignored stays so: under nohup the terminal's end is none of ours.
+    # An ignored signal stays ignored: under nohup the demo must survive the terminal.
     heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def hang_up() -> None:
-        # The terminal is gone, and writing to it would fail while there is clearing away to do.
+        # The terminal is gone; writing to it would fail in the middle of the cleanup.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -202,7 +202,7 @@ def _free_port() -> int:
 
 
 def _create_service(api: ApiServer, url: str) -> None:
-    """As manifests/base has it: so `kubectl dynsched` finds the operator by the kubeconfig."""
+    """Create the Service of manifests/base, so that `kubectl dynsched` finds the operator."""
     body = {
         "metadata": {"name": HOME, "labels": {"app.kubernetes.io/name": HOME}},
         "spec": {"ports": [{"name": "http", "port": 9000}]},

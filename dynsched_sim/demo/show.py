@@ -1,4 +1,4 @@
-"""What the demo says of both clusters, in a sentence and on a page."""
+"""What the demo shows about both clusters: a sentence in the terminal, and a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def summary(cluster: OrderedCluster) -> str:
 
 
 def figures(load: DemoLoad) -> str:
-    """Both clusters, and how sure it is that they differ."""
+    """Compare both clusters, with the confidence interval once it is meaningful."""
     if load.now < LIFE:
         return f"Too early to say which cluster does better: figures come after {LIFE:.0f}s."
     return (
@@ -25,12 +25,14 @@ def figures(load: DemoLoad) -> str:
 
 
 def _time_over(load: DemoLoad) -> str:
-    """Nothing while the difference may be chance: at first it often points the wrong way."""
+    """Compare the time above HOT, or say that it is too early: at first the difference often points
+    the wrong way.
+    """
     saved = load.saved()
     if saved is None or saved[0] <= 0 <= saved[1]:
         return (
-            f"Too early to say how long nodes were over {HOT:g} % in each cluster: the difference "
-            "may be chance until some 8 minutes are over."
+            f"Too early to say how long nodes were over {HOT:g} % in each cluster: for about "
+            "8 minutes the difference may be chance."
         )
     ordered, alone = (100 * load.hot(each) for each in (load.ordered, load.alone))
     least, most = sorted(abs(100 * end) for end in saved)
@@ -42,7 +44,7 @@ def _time_over(load: DemoLoad) -> str:
 
 
 def page(cluster: OrderedCluster, dynsched: str) -> web.Application:
-    """Both clusters side by side. ``dynsched``: the address of the operator's own page."""
+    """A page with both clusters side by side. ``dynsched``: URL of the operator's own page."""
     text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
 
     async def html(_: web.Request) -> web.Response:

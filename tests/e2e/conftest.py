@@ -1,4 +1,4 @@
-"""The cluster: the one of E2E_KUBECONFIG, or one of our own (`kubelets`)."""
+"""The cluster under test: that of E2E_KUBECONFIG, or one that is started here (`kubelets`)."""
 
 import json
 import os
@@ -67,14 +67,14 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def packed(folder: Path, ours: str, name: str, program: Path, pods: str = SECOND) -> Path:
-    """The image that our manifests take from a registry, with this machine's program."""
+    """An image with this machine's program, tagged as the image in our manifests."""
     containers = templates(kustomize(shipped(ours)))[pods]["spec"]["containers"]
     (tag,) = (each["image"] for each in containers if each["name"] == name)
     return image_of(folder, name, program.read_bytes(), tag)
 
 
 def name_of(image: str) -> str:
-    """Of an image, or of the one in an archive."""
+    """The name of an image, or of the image in an archive file."""
     if not Path(image).is_file():
         return image
     with tarfile.open(image) as archive:
@@ -129,7 +129,7 @@ def site(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def shop(site: Site) -> Iterator[str]:
-    """A namespace for workloads, which asks for the order and the soft affinity."""
+    """A namespace for workloads, with the order and the soft affinity enabled."""
     labels = {"dynsched.io/avoid-pressure": "true", "app.kubernetes.io/part-of": SHOP}
     site.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP, "labels": labels}}
@@ -147,7 +147,7 @@ def archive() -> Path:
 
 @pytest.fixture(scope="session")
 def former(site: Site) -> tuple[Site, str]:
-    """The same cluster with the image of a version before, and the revision that it was made of."""
+    """The cluster with the image of an earlier version, and the revision it was built from."""
     if not (FORMER and FORMER_IMAGE):
         pytest.skip("no version before: make e2e ... FORMER=REVISION FORMER_IMAGE=IMAGE")
     return replace(site, image=name_of(FORMER_IMAGE)), FORMER

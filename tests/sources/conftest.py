@@ -1,4 +1,4 @@
-"""What the tests of sources share: a server that misbehaves, and a real Prometheus with a past."""
+"""Shared by the tests of sources: a misbehaving server, and a real Prometheus with history."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ def server() -> Iterator[MisbehavingServer]:
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """It scrapes nothing: all that it knows is its past, and what will be for two hours more."""
+    """It scrapes nothing: its samples are from the past, and from the next two hours."""
     with prometheus_of(past(), tmp_path_factory.mktemp("past"), prefix="/prom") as running:
         yield running
 

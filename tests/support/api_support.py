@@ -1,4 +1,4 @@
-"""What of dynsched talks to an API server: of a kubeconfig, for as long as a test needs it."""
+"""API clients of dynsched made from a kubeconfig, and kubeconfigs for tests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ _EXEC = "client.authentication.k8s.io/v1"
 async def api_of(
     kubeconfig: Path, kind: Callable[..., Any] = KubeApi, *more: Any, **options: Any
 ) -> AsyncIterator[Any]:
-    """``kind``: KubeClient for nodes, or what else is closed."""
+    """A client that is closed at the end. ``kind``: KubeClient for nodes, or another class."""
     api = kind(await load_credentials(str(kubeconfig)), *more, **options)
     try:
         yield api
@@ -27,7 +27,10 @@ async def api_of(
 
 
 def stranger(cluster: Cluster, folder: Path, what: set[tuple[str, str]]) -> Path:
-    """The kubeconfig of somebody who may not do ``what``: on a real API server, nothing at all."""
+    """A kubeconfig for a user without the permissions ``what``.
+
+    On a real API server the user has no permission at all.
+    """
     if isinstance(cluster, EnvtestCluster):
         return cluster.servers.kubeconfig(folder / "stranger", cluster.servers.stranger_token)
     assert isinstance(cluster, SimCluster)
@@ -47,8 +50,9 @@ def kubeconfig(path: Path, server: str, *, user: Any = None, **cluster: Any) -> 
 
 
 class ExecPlugin:
-    """A kubeconfig whose user is an exec plugin. It gives ``token``; that of its first run expires
-    after ``lasts`` seconds, all later ones after an hour.
+    """A kubeconfig whose user is an exec plugin that returns ``token``.
+
+    The token of the first run expires after ``lasts`` seconds, those of later runs after an hour.
     """
 
     def __init__(self, folder: Path, sim: SimCluster, lasts: float) -> None:
@@ -81,5 +85,5 @@ class ExecPlugin:
 
     @property
     def runs(self) -> list[float]:
-        """When each has answered."""
+        """The time of each run, in Unix seconds."""
         return [float(line) for line in self._runs.read_text().splitlines()]

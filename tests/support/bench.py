@@ -1,4 +1,4 @@
-"""An evaluator on the simulator's objects, ticked by hand: all else around it is the test's."""
+"""An evaluator over the simulator's objects, ticked by hand; the test fakes everything else."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ RULES = {
 
 
 class FakeSource:
-    """Answers by rule name; a text is why a query failed, an exception a bug of the source."""
+    """Answers by rule name. A string is a query's error, an exception is a bug of the source."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -71,7 +71,7 @@ class FakeSource:
 
 
 class FakeHistory:
-    """Points by rule name and node; a text is why a rule's past cannot be had."""
+    """Points by rule name and node. A string is the reason why a rule's history is unavailable."""
 
     def __init__(self):
         self.points = {}
@@ -89,17 +89,17 @@ class FakeHistory:
 
 
 def patch_node(objects, patch):
-    """Do a patch as the API server does, with the errors that `KubeClient` makes of refusals."""
+    """Apply a patch as the API server does, with the errors that `KubeClient` raises."""
     body = json.loads(json.dumps(patch.body))
     try:
         return objects.patch("nodes", patch.node, body, how=Write("dynsched"))
     except ApiError as error:
-        known = {404: NotFoundError, 409: ConflictError}  # nothing else: the patch is valid
+        known = {404: NotFoundError, 409: ConflictError}  # no other error: the patch is valid
         raise known.get(error.code, AssertionError)(error.message) from None
 
 
 class SimClient:
-    """A `KubeClient` without HTTP; faults, and what happens just before a patch, by node name."""
+    """A `KubeClient` without HTTP. ``faults`` and ``before_patch`` (callbacks) are by node name."""
 
     def __init__(self, objects, leadership):
         self._objects = objects
@@ -135,8 +135,9 @@ class FakeEvents:
 
 
 class FakeRulesFile:
-    """``next_content``: what the file will have at the next look; a string is an error. Rules may
-    be parsed already.
+    """``next_content``: the file's content at the next read; a string is an error.
+
+    The rules may be parsed already.
     """
 
     def __init__(self, rules):
@@ -166,7 +167,7 @@ def _parsed(rules):
 
 @dataclass
 class FakeLeadership:
-    """The test says who leads, and whether anybody else would."""
+    """Leadership set by the test. ``steps_down``: whether another replica would take over."""
 
     may_write: bool = True
     leader: str | None = "me"
@@ -179,7 +180,7 @@ class FakeLeadership:
 
 
 class Bench:
-    """Nodes of 8 cores; ``objects`` are what the API server has, ``store`` what the watch knows."""
+    """Nodes of 8 cores; ``objects`` are in the API server, ``store`` is what the watch has seen."""
 
     def __init__(self, *names, rules=RULES, **options):
         self.now = 1000.0
@@ -196,7 +197,7 @@ class Bench:
         self.start(rules)
 
     def start(self, rules):
-        """Also a restart: what the process knew is gone."""
+        """Start, or restart: the state of the previous evaluator is lost."""
         self.stop_watch()
         self.rules_file, self.leadership = FakeRulesFile(rules), FakeLeadership()
         self.client, self.store = SimClient(self.objects, self.leadership), NodeStore()
@@ -226,12 +227,12 @@ class Bench:
         self.on_tick(tick)
 
     async def tick(self, after=INTERVAL, **values):
-        """One tick ``after`` seconds; without values the sources answer as before."""
+        """One tick after ``after`` seconds; without ``values`` the source answers as before."""
         self.source.values = values or self.source.values
         self.now += after
         return await self.evaluator.tick()
 
-    # What somebody else does to nodes.
+    # Changes that other clients make to nodes.
 
     def create(self, name, **labels):
         body = {"metadata": {"name": name, "labels": labels}}
@@ -241,11 +242,11 @@ class Bench:
         self.objects.delete("nodes", name)
 
     def change(self, name, *, manager="somebody", taints=None, **metadata):
-        """Labels and annotations; of taints, all."""
+        """Patch labels and annotations; ``taints`` replaces all taints."""
         spec = {} if taints is None else {"spec": {"taints": taints}}
         self.objects.patch("nodes", name, {"metadata": metadata, **spec}, how=Write(manager))
 
-    # What there is to see.
+    # Observations.
 
     def stored(self, name):
         return node_of(self.objects.get("nodes", name))
@@ -260,13 +261,13 @@ class Bench:
         return " ".join(name for name in names if self.label(name) == "presure")
 
     def told(self, name):
-        """How often each Event on a node was posted."""
+        """Number of Events posted on a node, by reason."""
         return Counter(reason for node, reason, *_ in self.events.posted if node == name)
 
     def node(self, name) -> Any:
-        """What `/nodes/NAME` answers."""
-        told = msgspec.json.encode(node_detail(self.ticks[-1], name), enc_hook=str)
-        return json.loads(told, object_hook=lambda each: SimpleNamespace(**each))
+        """The decoded answer of `/nodes/NAME`."""
+        encoded = msgspec.json.encode(node_detail(self.ticks[-1], name), enc_hook=str)
+        return json.loads(encoded, object_hook=lambda each: SimpleNamespace(**each))
 
     def status(self):
         last = self.ticks[-1]
@@ -276,6 +277,6 @@ class Bench:
         return rules_answer(self.ticks[-1])["rules"]
 
     def metric(self, name):
-        """One series of `/metrics`, by its whole name with labels."""
+        """The value of one series of `/metrics`, by its name with labels."""
         lines = self.metrics.exposition().decode().splitlines()
         return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))

@@ -1,4 +1,4 @@
-"""A real Prometheus with a past: blocks that promtool made of OpenMetrics text."""
+"""A real Prometheus with history: promtool makes the blocks from OpenMetrics text."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,11 +9,11 @@ from prometheus_support import RealPrometheus
 
 Points = Iterable[tuple[float, float]]
 Past = Mapping[str, Iterable[tuple[str, Points]]]
-"""By metric: pairs of the labels (``node="a"``) and the points of a series."""
+"""By metric name: pairs of a series' labels (``node="a"``) and its points."""
 
 
 def prometheus_of(past: Past, folder: Path, **more: Any) -> RealPrometheus:
-    """Not started yet. It scrapes nothing: all that it has is the past."""
+    """A Prometheus that is not started yet. It scrapes nothing; all its samples are in ``past``."""
     text = folder / "past.om"
     (folder / "data").mkdir()
     with text.open("w") as file:

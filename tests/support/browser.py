@@ -1,4 +1,4 @@
-"""A real Chromium, and a page in it that must not complain."""
+"""A real Chromium, and a page in it whose errors and warnings are collected."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -8,12 +8,12 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from programs import need
 
 WAIT_MS = 20_000
-"""How long a condition may take on a busy machine."""
+"""Limit for a condition, long enough for a busy machine."""
 
 
 @contextlib.asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """Debian's. Without it the test is skipped, as for any other program."""
+    """Debian's Chromium. Without it the test is skipped or fails, as in `programs.lacking`."""
     path = need("chromium", "Debian's chromium")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
@@ -24,7 +24,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 class Tab:
-    """A page, and what it complained of."""
+    """A page and its errors and warnings."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -37,25 +37,25 @@ class Tab:
             self.complaints.append(text)
 
     async def until(self, expression: str, argument: Any = None) -> None:
-        """Wait until JavaScript says that it is so."""
-        # As a function: text would be evaluated by eval, which the page's policy forbids.
+        """Wait until the JavaScript ``expression`` is true."""
+        # A function, because a string would need eval, which the page's policy forbids.
         await self.page.wait_for_function(f"(given) => {expression}", arg=argument, timeout=WAIT_MS)
 
     async def rows(self) -> list[str]:
-        """The names in the table, from the top."""
+        """The names in the table, from top to bottom."""
         names = (
             "[...document.querySelectorAll('#nodes [data-node]')].map((row) => row.dataset.node)"
         )
         return await self.page.evaluate(names)
 
     async def look_again(self) -> None:
-        """Make the page ask at once, as it does when it is shown again."""
+        """Make the page refresh now, as it does when it becomes visible."""
         await self.page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
 
 
 @contextlib.asynccontextmanager
 async def tab(browser: Browser, url: str, **options: Any) -> AsyncIterator[Tab]:
-    """A page at this address, once it shows nodes. ``options`` of the context, as Playwright's."""
+    """Open a page at ``url``. ``options`` are those of Playwright's browser context."""
     context: BrowserContext = await browser.new_context(
         **{"viewport": {"width": 1280, "height": 900}, "locale": "en-US", **options}
     )

@@ -1,4 +1,4 @@
-"""Short ways to the core's values. A rule set is always parsed, as a user's file is."""
+"""Shortcuts to build the core's values. Rule sets are always parsed, like a user's file."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,29 +12,29 @@ from dynsched.rules.rule_set import RuleSet
 Body = dict[str, Any]
 
 NOON = 1_700_000_000.0
-"""The time at which most tests begin."""
+"""The time at which most tests start."""
 
 
 def rule(name: str = "cpu", **options: Any) -> Body:
-    """One rule as in the file; ``for_`` stands for ``for``."""
+    """One rule as in the rules file; ``for_`` stands for ``for``."""
     if "for_" in options:
         options["for"] = options.pop("for_")
     return {"name": name, "expr": f"load:{name}", "threshold": 80, **options}
 
 
 def rule_set(*rules: Body, **sections: Any) -> RuleSet:
-    """A whole file; one plain rule where none is given."""
+    """The rules of a whole file; by default one plain rule."""
     return parse_rules({"rules": list(rules) or [rule()], **sections})
 
 
 def unlimited(*rules: Body, **sections: Any) -> RuleSet:
-    """A file whose guard never binds."""
+    """The rules of a file whose guard has no limits."""
     guard = {"max_marked": "100%", "max_releases": "100%"}
     return rule_set(*rules, **{"guard": guard, **sections})
 
 
 def soft(key: str = "dynsched.io/pressure", value: str = "true") -> Body:
-    """A taint that could be ours."""
+    """A taint like the one that dynsched sets."""
     return {"key": key, "value": value, "effect": "PreferNoSchedule"}
 
 
@@ -61,7 +61,7 @@ def named(*names: str, uid: str = "") -> dict[str, Node]:
 
 
 def answer(values: Mapping[str, float], at: float = NOON, label: str = "node") -> QueryResult:
-    """A good answer: one sample for each node, by name."""
+    """A successful result with one sample per node."""
     return QueryResult(
         tuple(Sample({label: name}, float(value), at) for name, value in values.items())
     )

@@ -1,6 +1,6 @@
-"""One small interface to a cluster, in two forms: the simulated one and a real API server.
+"""One interface to a cluster in two forms: the simulated one, and a real API server.
 
-What is asserted through it holds for both; a difference is a bug in ``dynsched_sim``.
+An assertion made through it must hold for both; any difference is a bug in ``dynsched_sim``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
 _MARKER = "marker-"
 _SERVERS_OWN = "apiserver-"
-"""How the names of the API server's own Leases begin, which it renews by itself."""
+"""Prefix of the Leases that the API server renews for itself."""
 _COLLECTIONS = (NODES, EVENTS, "/api/v1/namespaces/default/pods")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A response, read to its end. ``body`` is the JSON, or None where it is none."""
+    """A response, read to its end. ``body`` is the decoded JSON, or None if it is not JSON."""
 
     status: int
     body: Any
@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Write:
-    """One write that the API server was asked for, whatever it answered."""
+    """One write request to the API server, accepted or not."""
 
     verb: str
     resource: str
@@ -71,14 +71,14 @@ class Write:
 
 
 class Cluster(ABC):
-    """What both forms offer. ``kubeconfig`` is the admin's, ``url`` where the API server is."""
+    """The interface. ``kubeconfig`` is the admin's; ``url`` is the API server's."""
 
     form: str
     url: str
     token: str | None
     kubeconfig: Path
     session: aiohttp.ClientSession
-    """Once the cluster is entered."""
+    """Set while the cluster is entered."""
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(ssl=self.ssl() or True)
@@ -111,7 +111,7 @@ class Cluster(ABC):
         token: str | None = None,
         **params: str | int,
     ) -> Answer:
-        """Ask anything. ``params`` are the query; ``body`` is sent as JSON unless it is bytes."""
+        """Send any request. ``params`` is the query; ``body`` is sent as JSON unless bytes."""
         sent = self._authorized(headers, token)
         if body is not None:
             default = MERGE if method == "PATCH" else "application/json"
@@ -150,7 +150,7 @@ class Cluster(ABC):
 
     @asynccontextmanager
     async def watch(self, path: str, **params: str | int) -> AsyncIterator[Watch]:
-        """Open a watch; the context ends it."""
+        """Open a watch until the block ends."""
         sent, query = self._authorized({}), {"watch": "1", **params}
         endless = aiohttp.ClientTimeout(total=None)
         async with self.session.get(path, headers=sent, params=query, timeout=endless) as response:
@@ -170,7 +170,7 @@ class Cluster(ABC):
     async def patch_node(
         self, name: str, patch: Mapping[str, Any], *, field_manager: str = "tests"
     ) -> dict[str, Any]:
-        """Change a node as somebody else would."""
+        """Change a node as another client would."""
         answer = await self.patch(f"{NODES}/{name}", dict(patch), fieldManager=field_manager)
         return answer.ok
 
@@ -181,7 +181,7 @@ class Cluster(ABC):
         return (await self.get(NODES, labelSelector=selector)).ok["items"]
 
     async def list_events(self, name: str = "", kind: str = "Node") -> list[dict[str, Any]]:
-        """The Events on nodes, or on one of them."""
+        """The Events on all objects of a kind, or on the one with this name."""
         selector = f"involvedObject.kind={kind}" + (f",involvedObject.name={name}" if name else "")
         return (await self.get("/api/v1/events", fieldSelector=selector)).ok["items"]
 
@@ -200,10 +200,10 @@ class Watch:
         self._response = response
 
     async def next(self, timeout: float = 60.0) -> dict[str, Any] | None:  # noqa: ASYNC109
-        """The next event; None when the server has ended the watch."""
+        """The next event; None if the server has ended the watch."""
         line = b""
         async with asyncio.timeout(timeout):
-            # Not readline: its lines are limited, and a node is longer than that limit.
+            # readline limits the length of a line, and a node is longer than that.
             while not line.endswith(b"\n"):
                 part = await self._response.content.readuntil(b"\n")
                 if not part:
@@ -219,13 +219,13 @@ class Watch:
 
 
 class SimCluster(Cluster):
-    """The simulated form. ``server`` is there for faults and for what only it can do."""
+    """The simulated form. ``server`` gives access to faults and other features that only it has."""
 
     form = "sim"
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self._ca = ""
-        if "token" in options:  # no client sends one by plain HTTP
+        if "token" in options:  # clients send a token over TLS only
             authority = Authority(folder, "sim")
             self._ca = authority.cert
             tls = authority.server(authority.issue("server", "IP:127.0.0.1")), Path(self._ca)
@@ -263,7 +263,7 @@ class SimCluster(Cluster):
 
 
 class EnvtestCluster(Cluster):
-    """The real form: a session's servers, emptied before each test."""
+    """The real form: the servers of the session, emptied before each test."""
 
     form = "envtest"
 
@@ -285,7 +285,7 @@ class EnvtestCluster(Cluster):
         return self
 
     async def clean(self) -> None:
-        """Delete what earlier tests have left."""
+        """Delete what earlier tests left behind."""
         for path in _COLLECTIONS:
             _ = (await self.delete(path, gracePeriodSeconds=0)).ok
         events = (await self.get("/api/v1/events")).ok["items"]
@@ -305,14 +305,14 @@ class EnvtestCluster(Cluster):
         await self._settle()
         with self.servers.audit_log.open("rb") as log:
             log.seek(self._audited_from)
-            # The last line may be half written: what was asked so far stands before it.
+            # The last line may be incomplete; `_settle` put all requests so far before it.
             entries = [json.loads(line) for line in log if line.endswith(b"\n")]
         found = [_audited(entry) for entry in entries]
         not_theirs = (_MARKER, _SERVERS_OWN)
         return [w for w in found if w.resource == resource and not w.name.startswith(not_theirs)]
 
     async def _settle(self) -> None:
-        """Wait until what was asked so far stands in the audit log."""
+        """Wait until all requests so far are in the audit log."""
         marker = f"{_MARKER}{uuid.uuid4()}"
         await self.patch(f"{NODES}/{marker}", {})
         async with asyncio.timeout(90):

@@ -1,4 +1,4 @@
-"""The command line, called in this process, and what it shows."""
+"""Runs the command line in this process and captures its output."""
 
 import io
 import os
@@ -21,21 +21,21 @@ def call_of(
     *words: object,
     main: Callable[[list[str]], Any] = commands.main,
 ) -> Ended:
-    """Run a command to its end."""
+    """Run a command to its end; returns exit code, standard output and standard error."""
     with pytest.raises(SystemExit) as ended:
         main([*map(str, words)])
     return int(ended.value.code or 0), *capsys.readouterr()
 
 
 def shown(render: Callable[[Any, Console], None], payload: Any, **console: Any) -> list[str]:
-    """The lines of a table, or of whatever ``render`` prints."""
+    """The lines that ``render`` prints."""
     out = io.StringIO()
     render(payload, Console(file=out, **console))
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def compare(command: str, scenes: Iterable[tuple[str, list[str]]]) -> None:
-    """With the file that a person has read. UPDATE_DOCS=1 writes it anew."""
+    """Compare with the reviewed golden file. UPDATE_DOCS=1 rewrites it."""
     file = ROOT / f"tests/cli/golden/{command}.txt"
     text = "\n".join("\n".join((f"--- {title}", *lines, "")) for title, lines in scenes)
     if os.environ.get("UPDATE_DOCS"):

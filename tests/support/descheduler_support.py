@@ -1,7 +1,7 @@
-"""The real descheduler, with the policy that is shipped, on a real API server.
+"""The real descheduler with the shipped policy, on a real API server.
 
-It takes its service account's files from a fixed place, so it runs in a mount namespace in which
-they are there.
+It reads its service account's files from a fixed path, so it runs in a mount namespace that has
+them there.
 """
 
 import copy
@@ -26,12 +26,12 @@ POLICY: Doc = yaml.safe_load((COMPONENT / "policy.yaml").read_text())
 BY_VERDICT: Doc = POLICY["profiles"][0]["pluginConfig"][1]["args"]
 QUERY: str = BY_VERDICT["metricsUtilization"]["prometheus"]["query"]
 BY_LOAD: Doc = yaml.safe_load((ROOT / "docs/examples/descheduler/by-load.yaml").read_text())
-"""Args of LowNodeUtilization, as BY_VERDICT of the shipped policy."""
+"""Arguments of LowNodeUtilization, like BY_VERDICT from the shipped policy."""
 INTERVAL = "2s"
-"""Of the cycles, in place of the shipped five minutes."""
+"""Descheduling interval, instead of the five minutes that are shipped."""
 _PATIENCE = 40.0
 NO_CLIENT = "prometheus client not initialized"
-"""Said in the first cycle, most often: a client is made beside it."""
+"""Logged in most first cycles, because the client is created concurrently."""
 END_OF_CYCLE = '"Number of evictions/requests"'
 EVICTED = re.compile(r'"Evicted pod".*? pod="[^/"]+/([^"]+)"')
 _FILES = "/run/secrets/kubernetes.io/serviceaccount"
@@ -42,16 +42,16 @@ exec "$@"
 """
 _UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 IN_POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
-"""By these variables a program believes that it runs in a pod."""
+"""With these variables a program believes that it runs in a pod."""
 
 
 def in_pod(ca: Path, token: Path) -> list[str]:
-    """What starts a command, which follows, where the files of a pod's account are these two."""
+    """A prefix for a command, to run it with these files in place of a pod's account."""
     return [*_UNSHARE, "sh", "-c", _ENTER, "sh", str(ca), str(token)]
 
 
 def need_descheduler() -> str:
-    """The program's path. As `lacking` without it, or without mount namespaces."""
+    """The program's path. Without it or mount namespaces, the test ends as in `lacking`."""
     found = find_descheduler()
     if found is None:
         lacking("no descheduler: set DESCHEDULER, or put it into KUBEBUILDER_ASSETS")
@@ -61,10 +61,10 @@ def need_descheduler() -> str:
 
 
 class Verdicts(FakePrometheus):
-    """A Prometheus that answers the policy's query alone."""
+    """A Prometheus that answers only the query of the policy."""
 
     def show(self, values: Mapping[str, float], args: Doc = BY_VERDICT) -> None:
-        """What it answers from now on to the query of these args."""
+        """Set the answer to the query of these arguments."""
         self.set(**{args["metricsUtilization"]["prometheus"]["query"]: values})
 
     def _instant(self, expr: str, now: float) -> Iterator[dict[str, Any]]:
@@ -74,15 +74,15 @@ class Verdicts(FakePrometheus):
 
 @dataclass(frozen=True)
 class Run:
-    """What one cycle of the descheduler did."""
+    """The result of some cycles of the descheduler."""
 
     evicted: list[str]
-    """The names of the pods."""
+    """Names of the evicted pods."""
     log: str
 
 
 class Descheduler:
-    """Runs it with the rights of its own account, by the shipped policy."""
+    """Runs the descheduler with its own account's permissions and the shipped policy."""
 
     def __init__(self, program: str, envtest: Envtest, token: str, folder: Path) -> None:
         self._program = program
@@ -93,7 +93,7 @@ class Descheduler:
         self._folder = folder
 
     def cycle(self, url: str, cycles: int = 1, args: Doc = BY_VERDICT) -> Run:
-        """So many cycles in which it has a client for Prometheus, at ``url``; then it is ended."""
+        """Run until this many cycles had a Prometheus client, at ``url``, and then kill it."""
         content = copy.deepcopy(POLICY)
         content["profiles"][0]["pluginConfig"][1]["args"] = args
         content["metricsProviders"][0]["prometheus"]["url"] = url
@@ -110,7 +110,7 @@ class Descheduler:
             text=True,
             cwd=self._folder,
         )
-        watchdog = threading.Timer(_PATIENCE, process.kill)  # nobody who reads its log waits longer
+        watchdog = threading.Timer(_PATIENCE, process.kill)  # reading the log has no timeout
         watchdog.start()
         log = ""
         try:
@@ -126,7 +126,10 @@ class Descheduler:
 
 
 def install(kubectl: Kubectl) -> str:
-    """The component's account and rights, as long as kubectl's context; a token of the account."""
+    """Apply the component's account and permissions, which are removed with kubectl's context.
+
+    Returns a token of the account.
+    """
     for name in ("namespace", "serviceaccount", "rbac", "secret"):
         kubectl.apply("-f", COMPONENT / f"{name}.yaml")
     account = ("-n", NAMESPACE, "create", "token", "dynsched-descheduler", "--duration=8h")

@@ -1,7 +1,7 @@
-"""A real etcd and kube-apiserver (and kube-scheduler, on request) for the tests.
+"""A real etcd and kube-apiserver (and, on request, kube-scheduler) for the tests.
 
-The programs come from the folder that ``KUBEBUILDER_ASSETS`` names, the convention of the field.
-Everything is on loopback, on free ports, and below one folder; nothing outlives the test run.
+The programs come from the folder in ``KUBEBUILDER_ASSETS``, the convention of controller-runtime.
+All servers listen on free loopback ports and write below one folder; none outlives the test run.
 """
 
 import ctypes
@@ -29,11 +29,11 @@ _PDEATHSIG = 1
 
 
 class StartError(RuntimeError):
-    """A server did not come up; the message carries the end of its log."""
+    """A server did not become ready; the message includes the end of its log."""
 
 
 class Envtest:
-    """The servers of one session."""
+    """The servers of one test session."""
 
     host = "127.0.0.1"
     admission_off = "ServiceAccount,TaintNodesByCondition"
@@ -58,8 +58,8 @@ class Envtest:
         self._etcd = ""
         self._of_apiserver: tuple[str, ...] = ()
         self.keeper = ThreadPoolExecutor(1, "envtest")
-        """A thread to start a scheduler from. A process that a thread started ends with it, and
-        those of an event loop end with the loop."""
+        """The thread that starts schedulers. A process ends with the thread that started it, and
+        an event loop's threads end with the loop."""
 
     @property
     def audit_log(self) -> Path:
@@ -157,24 +157,25 @@ class Envtest:
         (self.folder / "audit.yaml").write_text(json.dumps(policy))
 
     def _ready(self) -> bool:
-        written = self.ca_file.exists() and self.ca_file.stat().st_size  # it is made, then filled
+        written = self.ca_file.exists() and self.ca_file.stat().st_size  # created, then filled
         return bool(written) and answers(f"{self.url}/readyz", self.token, self.ssl())
 
     def kubeconfig(self, path: Path, token: str | None = None, url: str | None = None) -> Path:
-        """A kubeconfig for ``token``'s user (the admin by default), written to ``path``; for
-        another address of the cluster with ``url``.
+        """Write a kubeconfig to ``path`` for the user of ``token``, by default the admin.
+
+        ``url``: another address of the cluster.
         """
         cluster = {"server": url or self.url, "certificate-authority": str(self.ca_file)}
         return write_kubeconfig(path, "envtest", {"token": token or self.token}, cluster)
 
     def compact(self) -> None:
-        """Make etcd forget every version but the present one."""
+        """Compact etcd, so that only the current revision remains."""
         status = _post(f"{self._etcd}/v3/maintenance/status", {})
         revision = status["header"]["revision"]
         _post(f"{self._etcd}/v3/kv/compaction", {"revision": revision, "physical": True})
 
     def restart(self, number: int) -> None:
-        """Stop the API server by this signal, and start it again."""
+        """Stop the API server with this signal, and start it again."""
         self._stop(self._process("kube-apiserver"), number)
         self._run_apiserver()
 
@@ -182,13 +183,13 @@ class Envtest:
         return next(p for p in self._running if Path(str(p.args[0])).name == program)  # type: ignore[index]
 
     def cpu(self, program: str) -> float:
-        """Seconds of CPU that it has used, by the clock that Linux has for each process."""
+        """CPU seconds that the program has used, from Linux's CPU clock of the process."""
         return time.clock_gettime(~self._process(program).pid << 3 | 2)
 
     def start_scheduler(self, config: Mapping[str, object] | None = None) -> Callable[[], None]:
-        """Start a kube-scheduler; the answer stops it.
+        """Start a kube-scheduler; returns a function that stops it.
 
-        ``config`` is a KubeSchedulerConfiguration's own part: profiles, extenders.
+        ``config``: fields of a KubeSchedulerConfiguration, such as profiles and extenders.
         """
         port = free_port()
         kubeconfig = str(self.kubeconfig(self.folder / f"sched-{port}", self._scheduler_token))
@@ -211,7 +212,7 @@ class Envtest:
             "--authentication-tolerate-lookup-failure=true",
             "--profiling=false",
         )
-        # It serves a certificate of its own that nobody signed; nothing secret is sent to it.
+        # Its certificate is self-signed; nothing secret is sent to it.
         unverified = ssl.create_default_context()
         unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
         address = f"https://127.0.0.1:{port}/healthz"
@@ -219,16 +220,15 @@ class Envtest:
         return lambda: self._stop(process)
 
     def stop(self) -> None:
-        """Stop everything, the last started first."""
+        """Stop all servers, the most recent first."""
         while self._running:
             self._stop(self._running[-1])
 
     def _stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
         if process in self._running:
             self._running.remove(process)
-            end(
-                process, number, 1
-            )  # nothing in them is to be kept, and an open watch would hold them
+            # One second is enough: no state has to survive, and an open watch would delay the end.
+            end(process, number, 1)
 
     def _spawn(self, program: str, *flags: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{Path(program).name}.log").open("ab") as log:
@@ -251,7 +251,7 @@ class Envtest:
 
 
 def _die_with_parent() -> None:
-    # Even a killed test run leaves no server behind.
+    # So that no server survives, even if the test run is killed.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
@@ -264,8 +264,10 @@ def _post(url: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
 
 
 def assets() -> Path | None:
-    """The folder that KUBEBUILDER_ASSETS names; None where it is unset. StartError where it is set
-    and a program is missing: a test run must not pass without the servers that it asked for.
+    """The folder in KUBEBUILDER_ASSETS; None if it is unset.
+
+    StartError if it is set but a program is missing: a test run must not pass without the servers
+    that the user asked for.
     """
     named = os.environ.get("KUBEBUILDER_ASSETS")
     if named is None:

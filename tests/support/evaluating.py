@@ -1,4 +1,4 @@
-"""A cluster in which each evaluation's patches are applied at once."""
+"""A cluster to which each evaluation's patches are applied at once."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ Answer = QueryResult | Mapping[str, float]
 
 
 class Cluster:
-    """Nodes, and the last evaluation. Tests may change both."""
+    """The nodes and the last evaluation. Tests may change both."""
 
     def __init__(self, rules: RuleSet, nodes: Iterable[Node]) -> None:
         self.rules = rules
@@ -25,7 +25,7 @@ class Cluster:
         self.writes: list[str] = []
 
     def tick(self, at: float = 0.0, *, pods: Any = None, **answers: Answer) -> Evaluation:
-        """One tick ``at`` seconds after noon. ``answers`` by rule, or values by node."""
+        """One tick, ``at`` seconds after NOON. ``answers`` by rule: a result, or values by node."""
         results = {
             name: found if isinstance(found, QueryResult) else answer(found, NOON + at)
             for name, found in answers.items()
@@ -45,17 +45,17 @@ class Cluster:
         return " ".join(name for name, value in labels.items() if value == "presure")
 
     def alert(self, node: str, rule: str = "cpu") -> Alert:
-        """As of the last evaluation."""
+        """The alert as of the last evaluation."""
         assert self.last is not None
         return self.last.alerts[node][rule]
 
 
 def fleet(size: int, *rules: str, **sections: object) -> Cluster:
-    """Nodes n0, n1, ..., and a guard that never binds unless one is named."""
+    """Nodes n0, n1, ..., with a guard without limits unless ``sections`` has one."""
     found = unlimited(*map(rule, rules or ("cpu",)), **sections)
     return Cluster(found, map(node, (f"n{number}" for number in range(size))))
 
 
 def heats(cluster: Cluster, *hot: str) -> dict[str, float]:
-    """90 of these nodes, and 50 of all others."""
+    """Load 90 for these nodes, and 50 for all others."""
     return {name: 90.0 if name in hot else 50.0 for name in cluster.nodes}

@@ -1,4 +1,4 @@
-"""An extender over a few nodes, and the questions of a scheduler."""
+"""An extender over a few nodes, and the requests of a scheduler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = ["a", "b", "c", "d"]
 
 
 class World:
-    """Nodes a to d: c is hot by CPU, d by memory. ``now`` is the clock."""
+    """Nodes a to d: c is hot by CPU, d by memory. ``now`` is the extender's clock."""
 
     def __init__(
         self, rules: Mapping[str, Any] = RULES, *, bind: Bind | None = None, watched: bool = True
@@ -69,11 +69,11 @@ class World:
         return self
 
     def asked(self) -> Extender:
-        """As an application is given it."""
+        """The extender, as the callback that an application takes."""
         return self.extender
 
     def counted(self) -> dict[str, int]:
-        """How many just-bound pods count on each node, assumed ones included."""
+        """Number of recently bound pods that count per node, including assumed ones."""
         recent = self.bound.pods(self.now)
         return dict(Counter(pod.node for pod, _, ended in recent if ended is None))
 
@@ -94,13 +94,13 @@ def raw(body: Any) -> bytes:
 
 
 def ask(names: list[str] | None = None, scheduler: str = "default-scheduler") -> dict[str, Any]:
-    """By NodeNames, as with ``nodeCacheCapable: true``."""
+    """A request with NodeNames, as with ``nodeCacheCapable: true``."""
     pod = {"metadata": {"name": "p", "namespace": "d"}, "spec": {"schedulerName": scheduler}}
     return {"Pod": pod, "Nodes": None, "NodeNames": NAMES if names is None else names}
 
 
 def whole(name: str, **labels: str) -> dict[str, Any]:
-    """A whole Node, with what nobody here knows."""
+    """A whole Node, including fields that dynsched does not know."""
     return {
         "metadata": {"name": name, "labels": labels, "x-unknown": [1, {"a": None}]},
         "status": {"futureField": 1.50, "images": [{"names": ["é\u2028"]}]},
@@ -108,5 +108,5 @@ def whole(name: str, **labels: str) -> dict[str, Any]:
 
 
 def ask_whole(*nodes: Any) -> dict[str, Any]:
-    """By whole Nodes, as with ``nodeCacheCapable: false``."""
+    """A request with whole Nodes, as with ``nodeCacheCapable: false``."""
     return {"Pod": {}, "Nodes": {"metadata": {}, "items": list(nodes)}, "NodeNames": None}

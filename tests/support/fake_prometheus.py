@@ -1,4 +1,4 @@
-"""A Prometheus on loopback that measures what a test sets, remembers it, and fails on order."""
+"""A Prometheus on loopback that serves the values a test sets, with history, and can fail."""
 
 import math
 import time
@@ -12,11 +12,11 @@ Values = Mapping[str, float]
 
 
 class FakePrometheus:
-    """Its expressions are names: ``prometheus.set(load={"a": 91})`` answers ``load``.
+    """Expressions are plain names: ``prometheus.set(load={"a": 91})`` answers ``load``.
 
-    ``failing``: expressions whose queries are refused, with the status (``*`` for all).
-    ``warnings`` make every answer partial. ``headers`` and ``paths`` are those of every request so
-    far.
+    ``failing``: HTTP status by expression (``*`` for all) with which queries fail.
+    ``warnings``: if not empty, they are in every answer, which makes it partial.
+    ``headers`` and ``paths``: those of every request so far.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -49,11 +49,11 @@ class FakePrometheus:
         self.port = self._runner.addresses[0][1]
 
     async def down(self) -> None:
-        """Refuse connections, until ``up``."""
+        """Refuse connections until ``up``."""
         await self._site.stop()
 
     def set(self, since: float = 0.0, /, **values: Values) -> None:
-        """What expressions give from now on, or since so many seconds ago. Call it in order."""
+        """Set the values per node from now on, or as of ``since`` seconds ago. Call it in order."""
         for expr, by_node in values.items():
             self._set.append((time.time() - since, expr, dict(by_node)))
 
@@ -99,7 +99,7 @@ class FakePrometheus:
 
 
 def _text(value: float) -> str:
-    """As Prometheus writes it."""
+    """The value as Prometheus formats it."""
     return (
         f"{value:g}"
         if math.isfinite(value)

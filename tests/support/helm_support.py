@@ -1,4 +1,4 @@
-"""charts/dynsched as Helm's own library renders it, beside what kustomize renders."""
+"""charts/dynsched as rendered by Helm's own library, to compare with what kustomize renders."""
 
 import json
 import re
@@ -18,7 +18,7 @@ try:
     from helm_python.chart import Chart, lint
     from helm_python.config import Config
     from helm_python.errors import HelmError
-except ImportError:  # it is installed for the second tier; without it, each call fails
+except ImportError:  # it is installed for the second tier only; without it, every call fails
     sdk = Chart = lint = Config = HelmError = None
 
 CHART = ROOT / "charts/dynsched"
@@ -28,23 +28,23 @@ PARTS = (
     *("ha", "guardrail", "janitor", "monitoring", "inject", "extender"),
     *("extender-port", "web-auth", "kubectl", "descheduler", "collector"),
 )
-"""What the chart can switch on beside the base, by the names of the kustomize components."""
+"""Parts that the chart can enable in addition to the base, named like the kustomize components."""
 
 
 def value_of(part: str) -> str:
-    """The value that a part belongs to: ``web-auth`` is switched on by ``webAuth.enabled``."""
+    """The value of a part: ``web-auth`` is enabled with ``webAuth.enabled``."""
     first, *rest = part.split("-")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def switched_on(part: str) -> Doc:
-    """Values that switch one part on."""
+    """Values that enable one part."""
     more = {"mark": {"taint": TAINT}} if part == "descheduler" else {}
     return {value_of(part): {"enabled": True}, **more}
 
 
 def everything(**more: Any) -> Doc:
-    """Values that switch everything on."""
+    """Values that enable all parts."""
     return {key: value for part in PARTS for key, value in switched_on(part).items()} | more
 
 
@@ -52,7 +52,7 @@ HOOK = "helm.sh/hook"
 
 
 def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:
-    """The objects of the chart, and nothing of its notes and hooks."""
+    """The objects of the chart, without its notes and hooks."""
     found = rendered(values, namespace=namespace).items()
     return [
         doc
@@ -64,8 +64,10 @@ def helm(values: Doc | None = None, *, namespace: str = NAMESPACE) -> list[Doc]:
 
 
 def rendered(values: Doc | None = None, *, namespace: str = NAMESPACE) -> dict[str, str]:
-    """Each template's text, as on Kubernetes 1.36: without a server the chart knows of no policies,
-    and `auto` would be the webhook.
+    """The text of each template, as on Kubernetes 1.36.
+
+    The order is set to `policy`: without a server the chart finds no policy API, and `auto` would
+    choose the webhook.
     """
     order = {"by": "policy"} | (values or {}).get("order", {})
     with Chart.load(CHART) as chart:
@@ -76,16 +78,16 @@ def rendered(values: Doc | None = None, *, namespace: str = NAMESPACE) -> dict[s
 
 
 def notes(values: Doc | None = None) -> str:
-    """What is printed after an installation."""
+    """The text that is printed after an installation."""
     return rendered(values)["dynsched/templates/NOTES.txt"]
 
 
 def by_identity(docs: list[Doc]) -> dict[tuple[str, str, str], Doc]:
-    """Each object by kind, namespace and name, in the form in which both are the same.
+    """Each object by kind, namespace and name, normalised so that Helm and kustomize compare equal.
 
-    Different by the nature of the two: kustomize has the hash of a ConfigMap in its name, Helm in
-    an annotation of the pods; Helm makes no Namespace of the release; files in a ConfigMap are
-    compared by what they say. The chart leaves the one replica of the base to `kubectl scale`.
+    Expected differences: kustomize puts the hash of a ConfigMap into its name, Helm into an
+    annotation of the pods. Helm does not create the Namespace of the release. The chart leaves the
+    base's one replica to `kubectl scale`. Files in a ConfigMap are compared as parsed YAML.
     """
     text = yaml.safe_dump_all(docs)
     text = re.sub(r"(name: dynsched-[a-z]+-?[a-z]+)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
@@ -114,8 +116,9 @@ def _drop_checksum(doc: Doc) -> None:
 def uninstall(
     config: Any, kubectl: Kubectl, servers: Envtest | None = None, folder: Path | None = None
 ) -> None:
-    """`helm uninstall`; the Job of its hook is run as a process with its account's token where
-    ``servers`` are given, and ends in any case: no controller of Jobs is here.
+    """`helm uninstall`, with its hook's Job marked as complete, because no Job controller runs.
+
+    With ``servers`` and ``folder``, the Job's command is run first, with its account's token.
     """
     (release,) = config.list(all_states=True)
     there = ("-n", release["namespace"])

@@ -1,4 +1,4 @@
-"""manifests/ as kustomize renders them, and kubectl on a real API server."""
+"""manifests/ as rendered by kustomize, and kubectl on a real API server."""
 
 import json
 import os
@@ -27,7 +27,7 @@ RESTRICTED: Doc = {
 }
 """The securityContext of each of our containers."""
 
-OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}  # custom: in no schema of Kubernetes
+OPERATOR_KINDS = {"PodMonitor", "PrometheusRule"}  # custom resources: Kubernetes has no schema
 SINCE = {
     "ValidatingAdmissionPolicy": "1.30",
     "ValidatingAdmissionPolicyBinding": "1.30",
@@ -53,7 +53,7 @@ def kustomize(folder: Path) -> list[Doc]:
 
 
 def order_component(namespace: str = "dynsched") -> str:
-    """The objects of manifests/base/order, with its object in ``namespace``."""
+    """The manifests in manifests/base/order, with their namespace replaced by ``namespace``."""
     names = load_all(BASE / "order/kustomization.yaml")[0]["resources"]
     text = "---\n".join((BASE / "order" / name).read_text() for name in names)
     return text.replace("namespace: dynsched\n", f"namespace: {namespace}\n")
@@ -71,7 +71,7 @@ _MADE = TemporaryDirectory(prefix="dynsched-overlays-")
 
 @cache
 def shipped(name: str) -> Path:
-    """What is applied to have it: the base, an overlay, or the base with one component."""
+    """The folder to apply for ``name``: the base, an overlay, or the base with one component."""
     if name == "base":
         return BASE
     if (OVERLAYS / name).is_dir():
@@ -86,7 +86,7 @@ def beside(folder: Path, *targets: Path) -> list[str]:
 
 
 def commands(page: str, word: str) -> str:
-    """The one block of commands with this word in a page, for a folder that is not the tree."""
+    """The only block of commands in a page that contains ``word``, with absolute paths."""
     blocks = re.findall(
         r"^ *```sh\n(.*?)^ *```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL
     )
@@ -100,7 +100,7 @@ def the(docs: list[Doc], kind: str, name: str = "dynsched") -> Doc:
 
 
 def templates(docs: list[Doc]) -> dict[str, Doc]:
-    """The templates of the pods that are started, by the name of what starts them."""
+    """The pod templates of all workloads, by the name of the workload."""
     found = {}
     for doc in docs:
         spec = doc["spec"]["jobTemplate"]["spec"] if doc["kind"] == "CronJob" else doc.get("spec")
@@ -119,20 +119,21 @@ def make_namespace(name: str, **labels: str) -> Doc:
 def custom_resource(
     kind: str, plural: str, group: str, version: str = "v1", scope: str = "Namespaced"
 ) -> Doc:
-    """Enough of a definition for the object to be taken."""
+    """A CustomResourceDefinition that accepts any object of this kind."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     names = {"kind": kind, "plural": plural, "singular": kind.lower()}
     versions = [{"name": version, "served": True, "storage": True, "schema": schema}]
     head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-    # Groups under k8s.io are not for custom resources, but for tests.
+    # The API server accepts custom resources in a group under k8s.io only with this annotation.
     notes = {"api-approved.kubernetes.io": "unapproved, for tests only"}
     spec = {"group": group, "scope": scope, "names": names, "versions": versions}
     return head | {"metadata": {"name": f"{plural}.{group}", "annotations": notes}, "spec": spec}
 
 
 class Kubectl:
-    """kubectl as the admin of a cluster; what it warns of is a failure. As a context it removes at
-    the end what `apply` has made.
+    """kubectl as the admin of a cluster; a warning is a failure.
+
+    As a context manager, it deletes at the end what `apply` has created.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -149,24 +150,24 @@ class Kubectl:
             gone = ("delete", "--ignore-not-found", *what)
             self(*gone, "--wait=false", stdin=stdin)
             self.finish_namespaces()
-            self(*gone, stdin=stdin)  # and wait, for the definitions
+            self(*gone, stdin=stdin)  # this time wait, because definitions take a moment
 
     def __call__(self, *arguments: str | Path, stdin: str = "") -> str:
         done = run(*self._command, *arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
-        # What another test has made without `apply`, a namespace say, is taken over with a warning.
-        told = [line for line in done.stderr.splitlines() if "last-applied-conf" not in line]
-        assert not [line for line in told if "Warning" in line]
+        # An object that another test created without `apply` is adopted with a warning.
+        lines = [line for line in done.stderr.splitlines() if "last-applied-conf" not in line]
+        assert not [line for line in lines if "Warning" in line]
         return done.stdout
 
     def apply(self, *what: str | Path, docs: Iterable[Doc] = ()) -> None:
-        """``-f`` and a file, or ``-k`` and a folder; else ``docs``."""
+        """Apply ``-f`` and a file, or ``-k`` and a folder; or else ``docs``."""
         applied = what or ("-f", "-"), yaml.safe_dump_all(docs)
         self._applied.append(applied)
         self("apply", *applied[0], stdin=applied[1])
 
     def finish_namespaces(self) -> None:
-        """Let deleted namespaces go: their controller does not run beside an API server alone."""
+        """Finalize deleted namespaces, because envtest runs no namespace controller."""
         for each in json.loads(self("get", "namespaces", "-o", "json"))["items"]:
             if each["status"]["phase"] == "Terminating":
                 each["spec"]["finalizers"] = []

@@ -1,5 +1,7 @@
-"""NodeMetrics in both forms of a cluster: the simulated metrics-server's, and objects of a custom
-resource on the real API server, which then serves them under the very paths of metrics.k8s.io.
+"""NodeMetrics in both forms of a cluster.
+
+On the simulated one they come from its metrics-server. On the real API server they are custom
+resources, served under the same paths of metrics.k8s.io.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ _DEFINITION = custom_resource("NodeMetrics", "nodes", "metrics.k8s.io", "v1beta1
 async def set_usage(
     cluster: Cluster, node: str, *, cpu: str = "0", memory: str = "0", at: datetime | None = None
 ) -> None:
-    """What the node uses from now on; on a real API server the API must be there."""
+    """Set the usage of a node. On a real API server, `metrics_api` must be entered."""
     if isinstance(cluster, SimCluster):
         cluster.server.serves_metrics = True
     body = {
@@ -37,7 +39,7 @@ async def set_usage(
 
 @asynccontextmanager
 async def metrics_api(cluster: Cluster) -> AsyncIterator[None]:
-    """The API is there until the block ends."""
+    """Serve the metrics API until the block ends."""
     if isinstance(cluster, SimCluster):
         cluster.server.serves_metrics = True
         yield

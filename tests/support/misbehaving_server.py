@@ -1,4 +1,4 @@
-"""A loopback HTTP server that does to its clients whatever a test wants, byte by byte."""
+"""A loopback HTTP server whose responses a test controls byte by byte."""
 
 import json
 import socket
@@ -16,13 +16,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as it arrived; ``form`` is that of the body or, by GET, of the URL."""
+    """A request as it arrived; ``form`` is parsed from the body, or from the URL without a body."""
 
     method: str
     target: str
-    headers: dict[str, str]  # lower-case names; the values of one name in lines
+    headers: dict[str, str]  # lower-case names; repeated values joined by newlines
     form: dict[str, str]
-    client_name: str | None = None  # the subject of the client certificate
+    client_name: str | None = None  # common name in the client certificate
 
     @property
     def path(self) -> str:
@@ -41,12 +41,12 @@ def http(
     length: int | None = None,
     **headers: str,
 ) -> bytes:
-    """A whole answer. ``length`` lies about its length; ``date`` is the server's clock."""
+    """A whole response. ``length`` overrides Content-Length; ``date`` is the server's clock."""
     body = body.encode() if isinstance(body, str) else body
     lines = {
         "Content-Type": content_type,
         "Content-Length": str(len(body) if length is None else length),
-        "Connection": "close",  # as this server does; else the client may send on it once more
+        "Connection": "close",  # this server closes; otherwise the client may reuse the connection
         **({} if date is None else {"Date": formatdate(date, usegmt=True)}),
         **{name.replace("_", "-"): value for name, value in headers.items()},
     }
@@ -56,7 +56,7 @@ def http(
 
 
 def chunked(body: bytes, size: int = 512, **headers: str) -> bytes:
-    """A whole answer in chunks, as a Go server sends one larger than 2 KiB."""
+    """A whole response in chunks, as a Go server sends one larger than 2 KiB."""
     head = ["HTTP/1.1 200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked"]
     head += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
@@ -65,7 +65,7 @@ def chunked(body: bytes, size: int = 512, **headers: str) -> bytes:
 
 
 def vector(*series: tuple[dict[str, str], str], at: float = 1000.0, **more: object) -> str:
-    """The body of a good answer; ``more`` are further top-level fields."""
+    """The body of a successful answer; ``more`` are additional top-level fields."""
     result = [{"metric": labels, "value": [at, value]} for labels, value in series]
     data = {"resultType": "vector", "result": result}
     return json.dumps({"status": "success", "data": data, **more})
@@ -84,7 +84,7 @@ def sends(*pieces: bytes) -> Reply:
 
 
 class MisbehavingServer(ThreadingTCPServer):
-    """Answers each request by ``replies[query]``, a Reply or the bytes to send; else by GOOD.
+    """Answers a request with ``replies[query]``, a Reply or the bytes to send, or with ``default``.
 
     ``stopped`` is set at the end, for replies that wait.
     """
@@ -112,11 +112,11 @@ class MisbehavingServer(ThreadingTCPServer):
         self.server_close()
 
     def hang(self, *_: object) -> None:
-        """A Reply: nothing, until the test is over."""
+        """A Reply that sends nothing until the test is over."""
         self.stopped.wait()
 
     def handle_error(self, *_: object) -> None:
-        """Clients go away, and some do not like the certificate."""
+        """Ignore errors: some clients disconnect, and some reject the certificate."""
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -129,7 +129,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         super().finish()
-        self.connection.close()  # at once: else the server would say goodbye first
+        self.connection.close()  # at once, because the server would shut it down cleanly first
 
     def log_message(self, *_: object) -> None: ...
 

@@ -1,4 +1,4 @@
-"""manifests/components/monitoring, read for the tests; and what dynsched gives to Prometheus."""
+"""manifests/components/monitoring, parsed for the tests, and the metrics that dynsched exposes."""
 
 import json
 import re
@@ -33,23 +33,23 @@ CHOSEN: Final[Mapping[str, str]] = {
     "$rule": "node-cpu",
     "$__rate_interval": "10s",
     "$__range": "1m",
-    # A subquery's steps are at whole minutes, and a test does not wait for one.
+    # Steps of a subquery are aligned to whole minutes, and a test does not wait for one.
     ":1m]": ":1s]",
 }
 
 
 def panels() -> Iterator[Doc]:
-    """Without the rows."""
+    """The dashboard's panels without its rows."""
     return (panel for panel in DASHBOARD["panels"] if panel["type"] != "row")
 
 
 def variables() -> dict[str, Doc]:
-    """By name."""
+    """The dashboard's variables by name."""
     return {each["name"]: each for each in DASHBOARD["templating"]["list"]}
 
 
 def queries(chosen: Mapping[str, str] = CHOSEN) -> list[str]:
-    """The dashboard's, as Grafana asks them: those of its panels, then those of its variables."""
+    """The dashboard's queries as Grafana sends them: those of panels, then those of variables."""
     found = [target["expr"] for panel in panels() for target in panel["targets"]]
     for variable in variables().values():
         if variable["type"] == "query":
@@ -60,14 +60,14 @@ def queries(chosen: Mapping[str, str] = CHOSEN) -> list[str]:
 
 
 def exposed() -> set[str]:
-    """The names of all series that dynsched gives in `/metrics`."""
+    """The names of all series in `/metrics`."""
     text = "".join(metrics_texts().values())
     return set(re.findall(r"^(\w+)(?:\{| )", text, re.MULTILINE))
 
 
 def metrics_texts(pods: int = 0) -> dict[str, str]:
-    """`/metrics` of two installations, by namespace: one without, and one with pods watched, of
-    which so many were placed on nodes of each kind.
+    """`/metrics` of two installations, by namespace: "plain" without and "expected" with a pod
+    watch. In the latter, ``pods`` pods were placed on nodes of each kind.
     """
     watching = Metrics()
     watching.placed(dict.fromkeys(PlacedOn, pods))
@@ -86,7 +86,7 @@ def _text(tick: Tick, metrics: Metrics) -> str:
 
 
 def _replaced(expr: str, chosen: Mapping[str, str]) -> str:
-    # The longer names first: $__rate_interval, and not $__range or a part of it.
+    # Longest names first, so that a name is not replaced inside a longer one.
     for name in sorted(chosen, key=len, reverse=True):
         expr = expr.replace(name, chosen[name])
     assert "$" not in expr
@@ -94,7 +94,7 @@ def _replaced(expr: str, chosen: Mapping[str, str]) -> str:
 
 
 def quick(spec: Mapping[str, Any]) -> Doc:
-    """The rules with all figures recorded every second, over steps of a second."""
+    """The rules with all groups evaluated every second, and subqueries with one-second steps."""
     text = json.dumps(spec).replace("[1d:1m]", "[1d:1s]")
     found: Doc = json.loads(text)
     for group in found["groups"]:

@@ -1,4 +1,4 @@
-"""The real `dynsched run`, as a process of its own."""
+"""The real `dynsched run` as a child process."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ from prometheus_support import free_port
 class Operator:
     """``async with Operator(folder, arguments): ...`` runs until the block ends.
 
-    ``arguments`` follow ``dynsched`` (or another ``program``); a free address to serve on is added.
-    ``stderr``: another place for standard error than the log.
+    ``arguments`` follow ``dynsched`` (or another ``program``); a free address to listen on is
+    added. ``stderr``: file descriptor for standard error, by default the log.
     """
 
     process: asyncio.subprocess.Process
@@ -56,7 +56,7 @@ class Operator:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     async def get(self, path: str, accept: str = "*/*", token: str = "") -> tuple[int, str]:
-        """Status and text; status 0 while nobody listens."""
+        """Status and text; status 0 while nothing listens."""
         headers = {"Accept": accept, **({"Authorization": f"Bearer {token}"} if token else {})}
         try:
             async with (
@@ -68,7 +68,7 @@ class Operator:
             return 0, ""
 
     async def nodes(self) -> dict[str, Any]:
-        """Once a tick is published: a mark is there before."""
+        """The answer of `/nodes` once a tick is published; marks may be written earlier."""
         await self.until_ready()
         status, text = await self.get("/nodes")
         assert status == 200, text
@@ -86,15 +86,16 @@ class Operator:
             await asyncio.sleep(0.05)
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; its exit code."""
+        """Send the signal and wait for the end; returns the exit code."""
         self.process.send_signal(number)
         async with asyncio.timeout(90):
             return await self.process.wait()
 
 
 async def until(condition: Callable[[], Any], what: str, seconds: float = 90) -> Any:
-    """Wait until a condition, which may be asynchronous, gives something true; that. The bound is
-    there to end a test that has failed: a busy machine is waited for.
+    """Wait until ``condition``, which may be asynchronous, returns something true; returns that.
+
+    The bound only ends a test that has failed; it is long enough for a busy machine.
     """
     limit = time.monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Pods, and what of the order they get: the same by the policies and by the webhook."""
+"""Pods and the preferences that the order gives them, the same from policies and webhook."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _to(*nodes: str) -> tuple[NodeList, ...]:
-    """Lists with one node each."""
+    """Lists of one tier with one node each."""
     return tuple((PreferenceTier(100, (node,)),) for node in nodes)
 
 
@@ -28,13 +28,13 @@ POOLS = Order(
 )
 LEVELS = Order({"": ((PreferenceTier(100, ("n0",)), PreferenceTier(4, ("n1",))),)})
 EQUAL = Order({"": ((),)})
-"""All nodes are equally good."""
+"""All nodes are equally good, so pods get no preference."""
 ALL_BUT = Order({"": ((PreferenceTier(100, ("n0", "n1"), True), PreferenceTier(62, ("n1",))),)})
 MINE = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["mine"]}
 OWN = {PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [MINE]}}]}
 SAYS_NO = {keys.AVOID_LABEL: "false"}
 GETS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str] | None]] = {
-    # The metadata and specification of a ReplicaSet's pod, and the nodes of its levels, by POOLS.
+    # Metadata and spec of a ReplicaSet's pod, and the nodes of its levels according to POOLS.
     "any": ({}, {}, ["n0"]),
     "its pool": ({}, {"nodeSelector": {"pool": "a"}}, ["n1"]),
     "a pool without a list": ({}, {"nodeSelector": {"pool": "c"}}, ["n0"]),
@@ -55,7 +55,7 @@ JOB = {"ownerReferences": [SET | {"apiVersion": "batch/v1", "kind": "Job"}]}
 OF_KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
 VM = {"ownerReferences": [SET | OF_KUBEVIRT | {"controller": True}]}
 BURSTS: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
-    # The metadata and specification, and the nodes of which each pod gets one by chance, by POOLS.
+    # Metadata and spec, and the nodes of which each pod gets one at random, according to POOLS.
     ({"ownerReferences": []}, {}, {"n0", "n3", "n4"}),
     (JOB, {}, {"n0", "n3", "n4"}),
     (JOB, BY_HOST, {"n0"}),
@@ -81,9 +81,9 @@ OLD = [term(100, HOST, "old", "older"), term(52, HOST, "oldest")]
 AFTER = [term(9, "disk", "ssd")]
 NEW = [term(100, HOST, "n0"), term(4, HOST, "n1")]
 GOT = {"annotations": {keys.ORDER_ANNOTATION: "2026-11-23T05:00:28Z"}}
-"""A pod to which a webhook added the gates, after the policy had given it the order."""
+"""The annotation of a pod that got the order before another webhook added gates to it."""
 RELEASED: dict[str, tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]] = {
-    # The metadata and preferences of a held pod, and the preferences after its release, by LEVELS.
+    # Metadata and preferences of a gated pod, and its preferences after release, with LEVELS.
     "no-order": ({}, [], NEW),
     "own-terms": ({}, BEFORE + OLD, BEFORE + OLD + NEW),
     "an-old-order": (GOT, OLD, NEW),
@@ -101,13 +101,13 @@ def preferring(name: str, metadata: Any, terms: list[Any], **more: Any) -> dict[
 
 
 def own_and_order(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Its preferences without the soft affinity."""
+    """The pod's preferences, without the soft affinity."""
     terms = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, ())
     return [each for each in terms if "'status'" not in str(each)]
 
 
 async def told(cluster: Cluster, namespace: str = "default") -> list[list[str]] | None:
-    """The nodes of each level that a new pod of a ReplicaSet would get; None: it stays as it is."""
+    """The nodes per level that a new pod of a ReplicaSet would get; None if it is unchanged."""
     pod = make_pod("probe")
     pod["metadata"] |= OWNED
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -120,9 +120,9 @@ async def told(cluster: Cluster, namespace: str = "default") -> list[list[str]] 
 async def until_told(
     cluster: Cluster, want: list[list[str]] | None, why: str, namespace: str = "default"
 ) -> None:
-    """Wait until new pods get these levels."""
+    """Wait until new pods get these nodes per level."""
 
-    async def is_told() -> bool:
+    async def matches() -> bool:
         return await told(cluster, namespace) == want
 
-    await until(is_told, why)
+    await until(matches, why)

@@ -1,4 +1,4 @@
-"""Names of pods as Kubernetes gives them, with the workloads that they belong to."""
+"""Pod names as Kubernetes generates them, with the workload that each belongs to."""
 
 from collections.abc import Mapping
 from typing import Final

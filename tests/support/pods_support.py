@@ -1,4 +1,4 @@
-"""Pods as tests make them."""
+"""Pods for tests."""
 
 from collections.abc import Callable, Mapping
 from inspect import isawaitable
@@ -34,17 +34,20 @@ STARTED: Final[Mapping[str, Any]] = {
     "restartCount": 0,
     "state": {"running": {"startedAt": "2026-11-20T12:00:00Z"}},
 }
-"""A container's status, as the kubelet writes it."""
+"""The status of a running container, as the kubelet writes it."""
 
 
 async def start(cluster: Cluster, name: str) -> None:
-    """What the kubelet says once the container of `pod` runs."""
+    """Set the status that the kubelet writes once the pod's container runs."""
     status = {"phase": "Running", "containerStatuses": [STARTED]}
     _ = (await cluster.patch(f"{PODS}/{name}/status", {"status": status})).ok
 
 
 async def reached(found: Callable[[], Any], expected: object) -> None:
-    """Wait until ``expected`` is what is found, which may be asynchronous; or tell what is."""
+    """Wait until ``found`` returns ``expected``; on failure the assertion shows both.
+
+    ``found`` may be asynchronous.
+    """
 
     async def now() -> Any:
         value = found()

@@ -1,4 +1,4 @@
-"""Programs that a test cannot do without, and what happens where they are not."""
+"""External programs that tests need, and what happens without them."""
 
 import os
 import shutil
@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def lacking(reason: str, *, servers: bool = False) -> NoReturn:
-    """Skip the test, or fail it where CI must have everything. ``servers``: those of Kubernetes,
-    which only DYNSCHED_REQUIRE_REAL=servers asks for.
+    """Skip the test, or fail it if DYNSCHED_REQUIRE_REAL is set, as in CI.
+
+    ``servers``: the reason is about Kubernetes' servers, which are required only with
+    DYNSCHED_REQUIRE_REAL=servers.
     """
     required = os.environ.get("DYNSCHED_REQUIRE_REAL")
     if required and (required == "servers" or not servers):
@@ -23,7 +25,7 @@ def lacking(reason: str, *, servers: bool = False) -> NoReturn:
 
 
 def need(name: str, package: str) -> str:
-    """The program's path. As `lacking` without it."""
+    """The program's path. Without it, the test ends as in `lacking`."""
     beside_python = Path(sys.executable).parent / name
     path = str(beside_python) if beside_python.exists() else shutil.which(name)
     if path is not None:
@@ -32,17 +34,17 @@ def need(name: str, package: str) -> str:
 
 
 def find_descheduler(program: str = "descheduler") -> str | None:
-    """The one that DESCHEDULER names, that is beside the servers of Kubernetes, or on PATH."""
+    """The path in $DESCHEDULER, or of the program in KUBEBUILDER_ASSETS, or on PATH."""
     if named := os.environ.get(program.upper().replace("-", "_")):
         return named
-    beside = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere")) / program
-    return str(beside) if beside.exists() else shutil.which(program)
+    in_assets = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere")) / program
+    return str(in_assets) if in_assets.exists() else shutil.which(program)
 
 
 def run(
     *command: str | Path, check: bool = False, stdin: str = "", **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end, keep what it printed; the caller asserts the exit code, unless ``check``."""
+    """Run to the end and capture the output; without ``check`` the caller asserts the exit code."""
     return subprocess.run(
         [str(part) for part in command],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A real Prometheus, and exporters for it to scrape, each on a free loopback port."""
+"""A real Prometheus, a Pushgateway and exporters, each on a free loopback port."""
 
 import contextlib
 import json
@@ -23,8 +23,10 @@ DIRECT = urllib.request.build_opener(_NO_PROXY)
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on now. It is below those that the kernel gives to
-    clients (`ip_local_port_range`), so that no connection takes it before you do.
+    """A loopback port that nothing listens on now.
+
+    It is below the range that the kernel gives to clients (`ip_local_port_range`), so that no
+    outgoing connection takes it before you do.
     """
     while True:
         port = 10_000 + secrets.randbelow(22_000)
@@ -33,7 +35,7 @@ def free_port() -> int:
 
 
 def answers(url: str, token: str = "", context: ssl.SSLContext | None = None) -> bool:
-    """Whether somebody answers there with status 200."""
+    """Whether a GET of ``url`` returns status 200."""
     handlers = [] if context is None else [urllib.request.HTTPSHandler(context=context)]
     opener = urllib.request.build_opener(_NO_PROXY, *handlers)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -48,7 +50,7 @@ def answers(url: str, token: str = "", context: ssl.SSLContext | None = None) ->
 def becomes_ready(
     process: subprocess.Popen[bytes], is_ready: Callable[[], bool], seconds: float = 90
 ) -> bool:
-    """Wait until it is ready; False when it ends before, or takes longer."""
+    """Wait until ``is_ready``; False if the process ends first or takes too long."""
     until = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < until:
         with contextlib.suppress(OSError):
@@ -59,7 +61,7 @@ def becomes_ready(
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM, seconds: float = 5) -> None:
-    """Stop it by this signal; by force when it does not end in time."""
+    """Stop the process with this signal, and kill it if it does not end in time."""
     process.send_signal(number)
     try:
         process.wait(seconds)
@@ -69,14 +71,14 @@ def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM, seconds:
 
 
 def address_towards(other: str) -> str:
-    """This machine's address in the network of another one."""
+    """This machine's address in the network of ``other``."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((other, 9))  # sends nothing
         return str(probe.getsockname()[0])
 
 
 def result_of(url: str, expr: str) -> list[dict[str, Any]]:
-    """The result of an instant query to the Prometheus at ``url``, past the code under test."""
+    """The result of an instant query to Prometheus at ``url``, without the code under test."""
     form = urllib.parse.urlencode({"query": expr}).encode()
     found: list[dict[str, Any]] = _data(f"{url}/api/v1/query", form)["result"]
     return found
@@ -88,7 +90,7 @@ def _data(url: str, form: bytes | None = None) -> Any:
 
 
 class Exporter(MisbehavingServer):
-    """Serves ``text`` under /metrics; set it again at any time. ``target`` is its host:port."""
+    """Serves ``text`` under /metrics; it can be changed at any time. ``target`` is host:port."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__()
@@ -100,7 +102,7 @@ class Exporter(MisbehavingServer):
 
 
 class Process:
-    """A server program, from ready to gone. ``url`` is where it listens."""
+    """A server program. ``url`` is its address once it is ready."""
 
     name = ""
     package = ""
@@ -112,7 +114,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self, address: str) -> Sequence[str]:
-        """The options; ``address`` is the host:port to listen on."""
+        """The command-line options; ``address`` is the host:port to listen on."""
         raise NotImplementedError
 
     def free_address(self) -> str:
@@ -120,11 +122,11 @@ class Process:
 
     @property
     def log(self) -> str:
-        """What the program has said so far, from its last start."""
+        """The program's output since its last start."""
         return (self.folder / f"{self.name}.log").read_text(errors="replace")
 
     def start(self, attempts: int = 3) -> Self:
-        """Start and wait until it is ready; on another port when someone else took this one."""
+        """Start and wait until it is ready; retry on another port if this one was taken."""
         program = programs.need(self.name, self.package)
         self.folder.mkdir(parents=True, exist_ok=True)
         for _ in range(attempts):
@@ -145,7 +147,7 @@ class Process:
         raise RuntimeError(f"{self.name} does not become ready:\n{self.log[-4000:]}")
 
     def stop(self) -> None:
-        """End it. May be called again."""
+        """Stop the program. Can be called repeatedly."""
         if self._process is not None:
             end(self._process)
         self._process = None
@@ -158,13 +160,13 @@ class Process:
 
 
 class RealPrometheus(Process):
-    """Debian's prometheus with the given scrape configurations, as in prometheus.yml.
+    """Debian's Prometheus with the given scrape configurations.
 
-    ``scrape`` are ``scrape_configs`` (``{"job_name": ..., "static_configs": [...]}``); targets are
-    scraped every ``interval``. The first sample is there some 6 s after the start: Prometheus
-    collects its targets for 5 s before it scrapes any. ``prefix`` is a path prefix ("/prom") and
-    is a part of ``url``. ``rule_files`` are evaluated at the interval of their groups, else at
-    ``interval``. ``options`` are further command-line options.
+    ``scrape`` are ``scrape_configs`` of prometheus.yml (``{"job_name": ..., "static_configs":
+    [...]}``); targets are scraped every ``interval``. The first sample arrives about 6 s after the
+    start, because Prometheus collects targets for 5 s before it scrapes any. ``prefix`` is a path
+    prefix ("/prom") and becomes part of ``url``. ``rule_files`` are evaluated at the interval of
+    their groups, by default ``interval``. ``options`` are additional command-line options.
     """
 
     name = package = "prometheus"
@@ -207,16 +209,16 @@ class RealPrometheus(Process):
         ]
 
     def result(self, expr: str) -> list[dict[str, Any]]:
-        """As `result_of`."""
+        """The result of an instant query, as `result_of`."""
         return result_of(self.url, expr)
 
     def rules(self) -> list[dict[str, Any]]:
-        """Each rule of all files with its `health`, and an alerting rule with its `alerts`."""
+        """The rules of all files with their `health`; alerting rules also with their `alerts`."""
         groups = _data(f"{self.url}/api/v1/rules")["groups"]
         return [rule for group in groups for rule in group["rules"]]
 
     def wait_for(self, expr: str, series: int = 1, seconds: float = 90) -> None:
-        """Until ``expr`` has this many series; RuntimeError when that does not come to pass."""
+        """Wait until ``expr`` has this many series; RuntimeError if it takes too long."""
         until = time.monotonic() + seconds
         while len(self.result(expr)) < series:
             if time.monotonic() > until:
@@ -237,5 +239,5 @@ class Pushgateway(Process):
         return self._address or super().free_address()
 
     def command(self, address: str) -> Sequence[str]:
-        # Debian's keeps what was pushed in /var/lib, for the next one to show.
+        # Debian's default keeps pushed metrics in /var/lib, where the next instance reads them.
         return [f"--web.listen-address={address}", "--persistence.file=", "--log.level=error"]

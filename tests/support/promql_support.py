@@ -1,4 +1,4 @@
-"""What Prometheus itself makes of expressions, by its `promtool test rules`."""
+"""Evaluates expressions with Prometheus itself, through `promtool test rules`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,12 +14,13 @@ def check_values(
     moment: str,
     interval: str = "1m",
 ) -> None:
-    """Each expression has these values by the labels of the result. ``series``: in promtool's
-    notation, a value every interval.
+    """Assert the values of each expression, by the labels of its results.
+
+    ``series``: in promtool's notation, one value per ``interval``.
     """
     tests = [
         {
-            "expr": f"round({expr}, 0.001)",  # a ratio of floats is rarely whole
+            "expr": f"round({expr}, 0.001)",  # ratios of floats are rarely exact
             "eval_time": moment,
             "exp_samples": [{"labels": k, "value": value} for k, value in values.items()],
         }

@@ -1,4 +1,4 @@
-"""Users with bearer tokens and rights to paths, in both forms of the cluster."""
+"""Users with bearer tokens and permissions on paths, in both forms of the cluster."""
 
 from collections.abc import Sequence
 from uuid import uuid4
@@ -11,7 +11,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Reader:
-    """A service account with a token; ``user`` is its name as RBAC has it."""
+    """A service account with a token; ``user`` is its RBAC user name."""
 
     def __init__(self, cluster: Cluster, account: str) -> None:
         self._cluster = cluster
@@ -20,7 +20,7 @@ class Reader:
         self.token = ""
 
     async def new_token(self, audiences: Sequence[str] = ()) -> str:
-        """Another token, for the API server or for other audiences."""
+        """A new token, for the API server or for other audiences."""
         if isinstance(self._cluster, SimCluster):
             token = f"token-{uuid4().hex}"
             self._cluster.readers.tokens[token] = self.user, audiences or [API_AUDIENCE]
@@ -31,7 +31,7 @@ class Reader:
         return found
 
     async def may_get(self, *paths: str) -> None:
-        """Grant it these paths."""
+        """Allow it to get these paths."""
         if isinstance(self._cluster, SimCluster):
             self._cluster.readers.paths.setdefault(self.user, []).extend(paths)
             return
@@ -48,7 +48,7 @@ class Reader:
 
 
 async def reader(cluster: Cluster, *paths: str) -> Reader:
-    """A new one, who may get ``paths``."""
+    """A new reader that may get ``paths``."""
     account = f"reader-{uuid4().hex[:8]}"
     if not isinstance(cluster, SimCluster):
         _ = (await cluster.post(_ACCOUNTS, {"metadata": {"name": account}})).ok

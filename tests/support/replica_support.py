@@ -1,4 +1,4 @@
-"""Replicas of dynsched, as processes: how to start one, and what each says of itself."""
+"""Replicas of dynsched as processes: how to start one, and how to read its status."""
 
 import json
 import re
@@ -11,12 +11,12 @@ from fake_prometheus import FakePrometheus
 from operator_support import Operator, until, write_rules
 
 OPEN: Mapping[str, Any] = {"max_marked": "100%", "max_releases": "100%"}
-"""A guard that never binds."""
+"""A guard without limits."""
 HOT, COOL = 91.0, 12.0
 
 
 def rules(**rule: Any) -> dict[str, Any]:
-    """A file with one rule, ``load`` > 80."""
+    """A rules file with one rule, ``load`` > 80."""
     return {"guard": OPEN, "rules": [{"name": "load", "expr": "load", "threshold": 80, **rule}]}
 
 
@@ -29,7 +29,7 @@ def replica(
     content: Mapping[str, Any] | None = rules(),
     stderr: int | None = None,
 ) -> Operator:
-    """One that can be started; without ``content`` by the file that is there."""
+    """A replica that is not started yet. ``content`` None: use the rules file that exists."""
     flags = ("--kubeconfig", str(kubeconfig or cluster.kubeconfig), "--prom", prometheus.url)
     file = folder / "rules.yaml" if content is None else write_rules(folder, content)
     flags += ("-r", str(file), "--interval", "0.5")
@@ -43,7 +43,7 @@ async def status(operator: Operator) -> dict[str, Any]:
 
 
 async def until_status(operator: Operator, fits: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """Wait for a /status of a tick that fits; that."""
+    """Wait until the /status of a tick satisfies ``fits``; returns it."""
 
     async def found() -> dict[str, Any] | None:
         answer = await status(operator)
@@ -64,7 +64,7 @@ async def leads(operator: Operator) -> bool:
 
 
 async def some_ticks(operator: Operator, number: int = 4) -> None:
-    """Until it has evaluated so many times more."""
+    """Wait for ``number`` more ticks."""
     last = (await until_status(operator, bool))["tick"]["number"] + number
     await until_status(operator, lambda found: found["tick"]["number"] >= last)
 

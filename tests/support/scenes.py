@@ -1,4 +1,4 @@
-"""Ticks over a few nodes, by the same core as in `run`."""
+"""Ticks over a few nodes, evaluated by the same core as in `run`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -35,16 +35,16 @@ EXAMPLE_RULES: Mapping[str, Any] = {
 }
 
 Answer = Mapping[str, float] | str | list[Sample]
-"""Values by the label `instance`, or why the query failed, or samples."""
+"""Values by the label `instance`, or the error of a failed query, or samples."""
 
 
 def registered(node: Node) -> Node:
-    """With the hostname label that the kubelet sets, unless the node has another one."""
+    """The node with the hostname label that the kubelet sets, unless it has one."""
     return replace(node, labels={HOSTNAME_LABEL: node.name, **node.labels})
 
 
 class Scene:
-    """Nodes that are ticked over and change by their patches, as in a cluster."""
+    """Nodes that are evaluated tick by tick and changed by the resulting patches."""
 
     def __init__(self, rules: Mapping[str, Any], nodes: Iterable[Node]) -> None:
         self.rule_set = parse_rules(rules)
@@ -62,8 +62,9 @@ class Scene:
         writes: bool = True,
         **answers: Answer,
     ) -> Tick:
-        """One tick; a rule's answer by its name with `_` for `-`. Without ``writes`` the patches
-        stay due.
+        """One tick. ``answers`` are by rule name with `_` for `-`.
+
+        Without ``writes`` the patches stay due.
         """
         results = {
             rule.name: _result(answers[rule.name.replace("-", "_")], at)
@@ -89,11 +90,11 @@ class Scene:
 
 
 def example(*, dry_run: bool = False, writes: bool = True) -> Tick:
-    """Two minutes of a small cluster, in which each node is of another kind.
+    """Two minutes of a small cluster with one node for each case.
 
-    worker-2 fires and is marked; worker-3 has cooled and is held; worker-4 carries a person's
-    label; worker-5 is over the cap; worker-6 is pending; worker-7 has no sample any more. With
-    ``dry_run`` as `dynsched plan` has it: the last tick is the first that writes.
+    worker-2 fires and is marked; worker-3 has cooled but keeps firing; worker-4 has a label that a
+    person set; worker-5 exceeds the cap; worker-6 is pending; worker-7 has lost its samples. With
+    ``dry_run``, as in `dynsched plan`, only the last tick plans writes.
     """
     workers = {f"worker-{n}": Node(f"worker-{n}") for n in range(1, 8)}
     workers["worker-4"] = Node("worker-4", labels={"status": "maintenance"})
@@ -144,7 +145,7 @@ EXPECTED_RULES: Final[Mapping[str, Any]] = {
         {"name": "node-mem", "expr": "mem", "threshold": 85},
     ]
 }
-"""Nodes have 10 cores, so that a tenth of a core is a point."""
+"""With nodes of 10 cores, 0.1 core is one percentage point."""
 
 CPU: Final = {"worker-1": 61.0, "worker-2": 44.0, "worker-3": 46.0, "worker-4": 82.0}
 MEMORY: Final = dict.fromkeys(CPU, 30.0)
@@ -155,7 +156,7 @@ USES: Final = {"cpu": {"shop/web": 1.04, "shop/batch": 0.26}}
 def expected_scene(
     *, rules: Mapping[str, Any] = EXPECTED_RULES, **labels: Mapping[str, str]
 ) -> Scene:
-    """``labels`` of nodes, by their names with ``_`` for ``-``."""
+    """A scene with the nodes of CPU; ``labels`` are by node name with ``_`` for ``-``."""
     return Scene(
         rules,
         [
@@ -166,7 +167,7 @@ def expected_scene(
 
 
 def known_pods(**changed: Any) -> KnownPods:
-    """On worker-1 one pod was bound and one ended, both half a lag ago by what the metric shows."""
+    """On worker-1 one pod was bound and one ended, both half a lag ago as seen by the metric."""
     web = BoundPod("1", "worker-1", workload="shop/web")
     batch = BoundPod("2", "worker-1", workload="shop/batch")
     about: dict[str, Any] = {
@@ -179,6 +180,6 @@ def known_pods(**changed: Any) -> KnownPods:
 
 
 def expected_example() -> Tick:
-    """worker-1 is marked by its expected load alone, worker-4 by its measured one too."""
+    """worker-1 is marked by its expected load only, worker-4 also by its measured load."""
     scene = expected_scene()
     return scene.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())

@@ -1,4 +1,4 @@
-"""Nodes, pods and a real kube-scheduler: where pods go. For tests and `benchmarks/effect.py`."""
+"""Nodes, pods and a real kube-scheduler. For tests and `benchmarks/effect.py`."""
 
 import asyncio
 import copy
@@ -26,18 +26,18 @@ RULE: Doc = {"name": "load", "expr": "load", "threshold": 80, "resource": "memor
 
 
 def rules(**sections: Any) -> Doc:
-    """One rule, ``load`` > 80, and more sections of the file."""
+    """A rules file with one rule, ``load`` > 80, and additional sections."""
     return {"guard": {"max_marked": "100%", "max_releases": "100%"}, "rules": [RULE], **sections}
 
 
 def scheduler_config(overlay: str) -> Doc:
-    """The KubeSchedulerConfiguration of an overlay, as it is shipped."""
+    """The KubeSchedulerConfiguration that an overlay ships."""
     (found,) = load_all(OVERLAYS / overlay / "kubescheduler-config.yaml")
     return found
 
 
 def extended(overlay: str, address: str) -> Doc:
-    """The same for a scheduler beside dynsched at ``address``, that need not be elected."""
+    """`scheduler_config` with dynsched's extender at ``address``, and without leader election."""
     config = copy.deepcopy(scheduler_config(overlay))
     for extender in config["extenders"]:
         extender["urlPrefix"] = f"http://{address}"
@@ -64,7 +64,7 @@ async def dynsched(
     *more: str,
     kubeconfig: Path | None = None,
 ) -> AsyncIterator[Operator]:
-    """`dynsched run`, ready."""
+    """A ready `dynsched run`."""
     how = {"content": content, "kubeconfig": kubeconfig}
     async with replica(cluster, prometheus, folder, *more, **how) as operator:
         await operator.until_ready()
@@ -74,7 +74,7 @@ async def dynsched(
 async def set_loads(
     cluster: Cluster, prometheus: FakePrometheus, loads: Mapping[str, float]
 ) -> None:
-    """Nodes with these loads; all of the same size, with nothing on them."""
+    """Create empty nodes of equal size, with these loads."""
     prometheus.set(load=loads)
     await cluster.create_nodes(*loads)
 
@@ -98,10 +98,10 @@ def make_pod(name: str, *, cpu: str = "100m", memory: str = "128Mi", **spec: Any
 async def replicas(
     cluster: EnvtestCluster, count: int, *, owned: bool = True, **details: Any
 ) -> list[str]:
-    """Create pods, all at once; their names.
+    """Create ``count`` pods concurrently; returns their names.
 
-    As pods of a ReplicaSet (``owned``) the scheduler spreads them by default; it does not where
-    they are a Job's, or nobody's.
+    ``owned``: the pods belong to a ReplicaSet. The scheduler spreads such pods by default, but not
+    those of a Job or without an owner.
     """
     name = f"app-{uuid.uuid4().hex[:8]}"
     pods = [make_pod(f"{name}-{number}", **details) for number in range(count)]
@@ -119,7 +119,7 @@ async def replicas(
 
 
 async def placed(cluster: EnvtestCluster, names: list[str]) -> Counter[str]:
-    """How many of these pods each node has got, once all of them have one."""
+    """Number of these pods on each node, once all of them are bound."""
     wanted = set(names)
 
     async def nodes() -> list[str] | None:
@@ -143,6 +143,6 @@ async def refusal(cluster: EnvtestCluster, pod: str) -> str:
 
 
 async def clear(cluster: EnvtestCluster) -> None:
-    """Remove what this module creates."""
+    """Delete all nodes, pods and ReplicaSets."""
     for path in (PODS, REPLICA_SETS, NODES):
         _ = (await cluster.delete(path, gracePeriodSeconds=0)).ok

@@ -1,4 +1,4 @@
-"""A dynsched that answers over HTTP, and a Service of a cluster that leads to it."""
+"""A dynsched instance that answers over HTTP, and a Service in a cluster that leads to it."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ OURS = ("dynsched", "dynsched")
 
 
 class Pages:
-    """Three nodes, and what dynsched says of them. ``url`` once it is served."""
+    """Three nodes and the ticks over them. ``url`` is set while `served` serves it."""
 
     def __init__(self) -> None:
         self.snapshots = make_store(Clock(NOON))
@@ -31,7 +31,7 @@ class Pages:
         self.url = ""
 
     def tick(self, **cpu: float) -> None:
-        """One tick, a minute after the last; ``worker_1=90`` and so on, others are cool."""
+        """One tick, a minute after the last: ``worker_1=90`` and so on; other nodes are cool."""
         self.at += 60
         given = {name.replace("_", "-"): value for name, value in cpu.items()}
         values = dict.fromkeys(self.scene.nodes, 20.0) | given
@@ -43,7 +43,7 @@ class Pages:
 async def served(
     pages: Pages, cluster: Cluster | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[TestServer]:
-    """Over HTTP, or HTTPS with ``tls``, where the cluster's API server gets to."""
+    """Serve ``pages`` over HTTP, or HTTPS with ``tls``, where the API server can reach it."""
     host = own_address() if isinstance(cluster, EnvtestCluster) else "127.0.0.1"
     server = TestServer(make_app(pages.snapshots), host=host)
     await server.start_server(ssl=tls)
@@ -55,7 +55,7 @@ async def served(
 
 
 def own_address() -> str:
-    """An address of this machine that is not loopback: no endpoint of a Service may be that."""
+    """An address of this machine that is not loopback, which a Service's endpoint must not be."""
     return address_towards("192.0.2.1")
 
 
@@ -70,7 +70,7 @@ async def service(
     number: int = 9000,
     other_ports: Sequence[str] = (),
 ) -> AsyncIterator[None]:
-    """A Service that leads to ``url``, or to nothing; by ``other_ports`` always to nothing."""
+    """A Service that leads to ``url``, or nowhere if None; ``other_ports`` always lead nowhere."""
     namespace, name = where
     await cluster.create_namespace(namespace)
     group = f"/api/v1/namespaces/{namespace}"
@@ -97,13 +97,14 @@ async def service(
 
 
 async def _lead(cluster: Cluster, group: str, name: str, port: str, url: str | None) -> None:
-    """What controllers and kubelets do in a whole cluster: Endpoints, and the pod that they name,
-    without which the API server passes nothing on.
+    """Create what controllers and kubelets would: the Endpoints, and the pod that they name.
+
+    Without the pod the API server forwards nothing.
     """
     subsets = []
     if url is not None:
         host, _, number = url.rpartition("/")[2].partition(":")
-        # What the manifests have made of the namespace may take restricted pods alone.
+        # The manifests may have set the namespace to accept restricted pods only.
         container = {"name": "dynsched", "image": "dynsched", "securityContext": RESTRICTED}
         whole = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
         spec = {"containers": [container], "securityContext": whole}
@@ -123,13 +124,13 @@ async def _lead(cluster: Cluster, group: str, name: str, port: str, url: str | N
 
 
 def stranger(cluster: Cluster, folder: Path) -> Path:
-    """The kubeconfig of somebody who may do nothing."""
+    """A kubeconfig for a user without any permission."""
     may_not = {("list", "services"), ("get", "services/proxy")}
     return api_support.stranger(cluster, folder, may_not)
 
 
 def in_namespace(kubeconfig: Path, namespace: str) -> Path:
-    """The same kubeconfig, whose context names a namespace."""
+    """A copy of the kubeconfig whose context has this namespace."""
     config = json.loads(kubeconfig.read_text())
     config["contexts"][0]["context"]["namespace"] = namespace
     path = kubeconfig.with_name(f"{kubeconfig.name}-{namespace}")

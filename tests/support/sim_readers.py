@@ -1,4 +1,4 @@
-"""Whose tokens are, and who may get which path, on a simulated API server."""
+"""Users of tokens and permissions on paths, for a simulated API server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ _GROUPS = ["system:serviceaccounts", "system:serviceaccounts:default", "system:a
 @dataclass(frozen=True)
 class SimReaders:
     tokens: dict[str, tuple[str, Sequence[str]]] = field(default_factory=dict)
-    """By token: the user's name and the token's audiences."""
+    """User name and audiences, by token."""
     paths: dict[str, list[str]] = field(default_factory=dict)
-    """By user; a path may end in ``*``."""
+    """Permitted paths, by user; a path may end in ``*``."""
 
     def reviews(self) -> dict[str, Review]:
         return {

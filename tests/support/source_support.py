@@ -1,4 +1,4 @@
-"""How the tests query a Prometheus source, and one that is made up."""
+"""Helpers to query a Prometheus source, and a fake source."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ async def error_of(url: str, expr: str = "x", **options: Any) -> str:
 
 
 class Fake:
-    """A Prometheus that answers an expression by the first of ``answers`` whose key is in it."""
+    """Answers an expression with the first of ``answers`` whose key occurs in it."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers

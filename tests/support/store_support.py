@@ -1,4 +1,4 @@
-"""A TickStore on a clock that the test moves."""
+"""A TickStore with a clock that the test advances."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from dynsched.web.ticks import TickStore
 
 
 class Clock:
-    """Seconds, as the test says."""
+    """A clock in seconds, set by the test."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -16,7 +16,7 @@ class Clock:
 
 
 def make_store(clock: Clock, **more: Any) -> TickStore:
-    """With an interval of 10 s."""
+    """A TickStore with an interval of 10 s."""
     return TickStore(
         clock=clock,
         interval=10.0,

@@ -1,7 +1,7 @@
-"""An event loop in which time passes only while everybody waits, and then at once.
+"""An event loop whose clock advances only while everything waits, and then instantly.
 
-What takes hours takes no time, and takes the same hours on a busy machine. What would run in a
-thread runs at once instead, so that the same history always takes the same course.
+Hours of waiting take no real time, and the course of events does not depend on how busy the machine
+is. Functions for the executor run inline, so that the same history always takes the same course.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """``now`` are the seconds that ``time()`` tells; add to it to let time pass."""
+    """``now`` is the loop's time in seconds; add to it to advance the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -26,13 +26,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it is raised again where the result is asked for
+        except Exception as error:  # noqa: BLE001 - raised again where the result is awaited
             future.set_exception(error)
         return future
 
 
 class _NoWaiting(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    """Nothing here comes from outside: instead of waiting for it, time is let pass."""
+    """No I/O is expected: instead of waiting, it advances the loop's clock."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()

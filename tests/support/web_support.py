@@ -1,4 +1,4 @@
-"""Questions to an application of dynsched, over a real socket."""
+"""Requests to dynsched's web application over a real socket."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from dynsched.web.ticks import TickStore
 
 JSON = {"Accept": "application/json"}
 PATHS = [path.replace("{name}", "worker-1") for path in ENDPOINTS]
-"""All that a reader can ask `example` for."""
+"""All paths that a reader can get from `example`."""
 
 
 async def ask(
     client: TestClient[Any, Any], path: str, status: int = 200, **headers: str
 ) -> tuple[Mapping[str, str], bytes]:
-    """Header fields and body of an answer, which must have this status."""
+    """Headers and body of a response, after asserting its status."""
     async with client.get(path, headers=headers) as response:
         body = await response.read()
         assert response.status == status, body
@@ -34,30 +34,30 @@ async def ask(
 
 
 async def get(client: TestClient[Any, Any], path: str, status: int = 200, **headers: str) -> Any:
-    """The answer, decoded where it is JSON."""
+    """The response's body, decoded if it is JSON."""
     found, body = await ask(client, path, status, **headers)
     return json.loads(body) if "json" in found["Content-Type"] else body.decode()
 
 
 def nodes_payload(tick: Tick) -> Any:
-    """What `/nodes` answers, decoded."""
+    """The decoded answer of `/nodes`."""
     return json.loads(msgspec.json.encode(nodes_answer(tick)))
 
 
 def check(found: Mapping[str, Any], **expected: Any) -> None:
-    """These keys of an answer have these values."""
+    """Assert that these keys of an answer have these values."""
     assert {key: found[key] for key in expected} == expected
 
 
 def application(**more: Any) -> tuple[web.Application, TickStore]:
-    """With an extender, after the tick of `example`."""
+    """An application with an extender, after the tick of `example`."""
     ticks = make_store(Clock(NOON + 125))
     ticks.publish(example())
     return make_app(ticks, World().tick().asked, **more), ticks
 
 
 class Kubernetes:
-    """Answers by ``users`` (token -> name) and ``rights`` (name, path); counts what it is asked."""
+    """Answers from ``users`` (token -> name) and ``rights`` (name, path), and records requests."""
 
     def __init__(self) -> None:
         self.users = {"anns": "ann", "bobs": "bob"}

@@ -1,4 +1,4 @@
-"""The webhook of the order, as it is shipped, for an API server on this machine."""
+"""The shipped webhook configuration of the order, for an API server on this machine."""
 
 import base64
 import shutil
@@ -17,8 +17,8 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 
 
 def configuration(ca: str | bytes, **client: Any) -> Doc:
-    """``ca``: the file or the content. ``client``: how the API server reaches it, ``url`` or
-    ``service``.
+    """The shipped configuration. ``ca``: a file or its content. ``client``: ``url`` or
+    ``service``, how the API server reaches the webhook.
     """
     (found,) = load_all(COMPONENTS / "order-webhook/webhook.yaml")
     content = ca if isinstance(ca, bytes) else Path(ca).read_bytes()
@@ -32,7 +32,7 @@ def at(port: int) -> str:
 
 
 def certificate(authority: Authority, folder: Path, name: str = "webhook") -> Path:
-    """Put a certificate for this machine in place, as in the Secret that is mounted."""
+    """Write a certificate for this machine, with the file names of a mounted TLS Secret."""
     folder.mkdir(exist_ok=True)
     pair = authority.issue(name, "IP:127.0.0.1")
     shutil.copy(pair.cert, folder / "tls.crt")
@@ -42,7 +42,7 @@ def certificate(authority: Authority, folder: Path, name: str = "webhook") -> Pa
 
 @asynccontextmanager
 async def configured(cluster: EnvtestCluster, body: Doc) -> AsyncIterator[None]:
-    """The API server takes it up a moment later."""
+    """Register the webhook until the block ends. The API server takes it up a moment later."""
     _ = (await cluster.post(CONFIGURATIONS, body)).ok
     try:
         yield

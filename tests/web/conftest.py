@@ -1,4 +1,4 @@
-"""What the tests of the answers share."""
+"""Shared by the tests of the web application."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -25,6 +25,6 @@ def ticks(clock: Clock) -> TickStore:
 
 @pytest_asyncio.fixture
 async def client(ticks: TickStore) -> AsyncIterator[TestClient[Any, Any]]:
-    """Of an application without an extender, which tells of what is published to ``ticks``."""
+    """A client of an application without an extender, which shows what ``ticks`` publishes."""
     async with TestClient(TestServer(make_app(ticks))) as found:
         yield found

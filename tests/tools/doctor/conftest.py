@@ -1,4 +1,4 @@
-"""A real Prometheus with half an hour of history: metrics with every defect of a rule."""
+"""A real Prometheus with half an hour of history, whose metrics have every defect of a rule."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from prometheus_support import Process
 
 _NOW = int(time.time())
 _BEGAN = _NOW - 1800
-_TIMES = range(_BEGAN, _NOW + 3600, 15)  # for an hour to come
+_TIMES = range(_BEGAN, _NOW + 3600, 15)  # up to an hour ahead
 
 
 def line(value: float, per_second: float = 0.0) -> Points:
@@ -43,7 +43,7 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
             ("fleet_load", 'clusterID="2",', line(30)),
         ):
             found.setdefault(metric, []).append((labels + node, points))
-        # Scraped by way of a program on w2, without honor_labels.
+        # Scraped through a program on w2, without honor_labels.
         exported = f'node="w2",instance="10.0.0.2:8080",exported_node="w{number + 1}"'
         found.setdefault("told_load", []).append((exported, line(100 * busy)))
         pushed = f'instance="10.0.0.2:9091",exported_instance="10.0.0.{number + 1}"'
@@ -51,11 +51,11 @@ def _past() -> dict[str, list[tuple[str, Points]]]:
         # Scraped at the address of the exporter's pod.
         pod = f'instance="10.244.{number}.7:9100",kubernetes_node="w{number + 1}"'
         found.setdefault("pod_load", []).append((pod, line(100 * busy)))
-        # The pod's name, as dcgm-exporter has it, and a label of the target with the node.
+        # dcgm-exporter's label with the pod's name, and a target label with the node's.
         gpu = f'Hostname="dcgm-{number}",host_node="w{number + 1}"'
         found.setdefault("gpu_load", []).append((gpu, line(100 * busy)))
         found.setdefault("kube_node_info", []).append((f'node="w{number + 1}"', line(1)))
-    # Scraped every 5 s, and once a minute.
+    # Scrape intervals of 5 s and of one minute.
     for name, target, seconds in (
         ("fast", 'instance="10.0.0.1:9100"', 5),
         ("slow", 'node="w1"', 60),
