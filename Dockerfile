@@ -1,15 +1,15 @@
-# The image of dynsched: Python, one virtual environment, nothing else.
+# The image of dynsched: only Python and one virtual environment.
 #
 #   docker build -t registry.example.com/dynsched:0.3.0 .
 #
-# Behind a proxy that changes certificates, with its CA: --secret id=ca,src=/path/to/ca.pem
+# Behind a proxy that replaces certificates, pass its CA: --secret id=ca,src=/path/to/ca.pem
 
-# A release is built on the digest that this tag had then: .github/workflows/release.yml
+# .github/workflows/release.yml builds on the current digest of this tag.
 ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /src
-# Nothing is installed whose content is not known: each file of each package has its hash here.
+# These files pin every package by the hashes of its files, so only known content is installed.
 COPY requirements.txt requirements-build.txt ./
 RUN --mount=type=secret,id=ca \
     if [ -e /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi \
@@ -18,16 +18,15 @@ RUN --mount=type=secret,id=ca \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile \
         --only-binary :all: --require-hashes -r requirements.txt
 COPY pyproject.toml README.md LICENSE ./
-# Without dynsched_sim, the simulated cluster of the demo and the tests.
+# dynsched_sim is left out: only the demo and the tests need the simulated cluster.
 COPY dynsched ./dynsched
-# What dynsched links to: rules that ship, and policies.
+# dynsched contains a symbolic link to the shipped rules.
 COPY manifests ./manifests
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
     && /opt/dynsched/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /tmp/wheel/*.whl
-# Half of what is installed is never imported by dynsched: a class for each Kubernetes API and object
-# (it sends JSON by aiohttp), tests, colours for source code, dates in words. A test
-# takes them out by this step too (tests/tools/test_image.py). If one is needed, tools/bytecode.py
-# ends the build.
+# dynsched never imports half of what is installed: a class for each Kubernetes API and object (it sends
+# JSON with aiohttp), tests, syntax highlighting and date parsing. tests/tools/test_image.py runs this step too.
+# If dynsched needs one of these modules, tools/bytecode.py fails the build.
 WORKDIR /opt/dynsched/lib/python3.12/site-packages
 RUN ../../../bin/python -m pip uninstall --yes \
         pygments markdown-it-py mdurl dateparser regex pytz tzlocal pip \
@@ -37,18 +36,19 @@ RUN ../../../bin/python -m pip uninstall --yes \
 
 FROM ${BASE}
 COPY --from=build /opt/dynsched /opt/dynsched
-# Without bytecode the process needs 143 MB instead of 81, and cannot write it: the root is read-only.
-# The base image has none of the standard library. Modules that are never imported need none.
+# Compiles bytecode. Without it the process needs 143 MB instead of 81, and it cannot write bytecode
+# itself, because the root is read-only. The base image has no bytecode of the standard library. Modules
+# that are never imported need none.
 RUN --mount=type=bind,source=tools/bytecode.py,target=/tmp/bytecode.py \
     /opt/dynsched/bin/python /tmp/bytecode.py
 ENV PATH=/opt/dynsched/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /etc/dynsched
-# By number: runAsNonRoot can only check a number.
+# A number, because runAsNonRoot cannot check a name.
 USER 65532:65532
 EXPOSE 9000
-# Kubernetes does not look at it; the probes in manifests/base/deployment.yaml take its place.
+# Kubernetes ignores HEALTHCHECK and uses the probes in manifests/base/deployment.yaml.
 HEALTHCHECK NONE
 ENTRYPOINT ["dynsched"]
 CMD ["run"]

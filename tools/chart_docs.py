@@ -14,8 +14,8 @@ import yaml
 _HEAD = """\
 # dynsched
 
-{description}. For each node the real load decides (rules over Prometheus); a hot node is marked by a
-label or a soft taint, and the scheduler prefers others. What it is and how it works:
+{description}. Rules over Prometheus metrics decide which nodes are hot. dynsched marks a hot node with
+a label or a soft taint, and the scheduler prefers other nodes. What it is and how it works:
 [the README of the project](../../README.md).
 
 ```sh
@@ -26,45 +26,46 @@ kubectl label namespace shop dynsched.io/avoid-pressure=true   # its new pods ge
 kubectl -n dynsched exec deploy/dynsched -- dynsched nodes
 ```
 
-Hot nodes get the label `status=presure`. New pods of namespaces with that label prefer the coolest nodes ([the
-order](../../docs/order.md)): by policies of the API server from Kubernetes 1.36 on, before by a webhook. The chart chooses.
+Hot nodes get the label `status=presure`. New pods of the labelled namespaces prefer the coolest nodes ([the
+order](../../docs/order.md)). From Kubernetes 1.36 on, admission policies of the API server add that preference; on older
+versions a webhook does. The chart chooses.
 
 | Your Prometheus | Values |
 | --- | --- |
 | kube-prometheus-stack | [values-kube-prometheus-stack.yaml](values-kube-prometheus-stack.yaml), with alerts and the dashboard |
-| Amazon's, Azure's or Google's managed service | [values-amazon.yaml](values-amazon.yaml), [values-azure.yaml](values-azure.yaml), [values-google.yaml](values-google.yaml) |
-| another one | `prometheus.url` ([which](../../docs/prometheus.md#which-url)), `networkPolicy.from` and `networkPolicy.prometheusPorts` |
+| managed Prometheus of Amazon, Azure or Google | [values-amazon.yaml](values-amazon.yaml), [values-azure.yaml](values-azure.yaml), [values-google.yaml](values-google.yaml) |
+| any other | `prometheus.url` ([which](../../docs/prometheus.md#which-url)), `networkPolicy.from` and `networkPolicy.prometheusPorts` |
 
 | Your cluster | Values |
 | --- | --- |
-| Karpenter | nothing. The chart refuses `mark.taint` there ([what else to set](../../docs/install.md#autoscalers)) |
-| OpenShift | [Prometheus](../../docs/prometheus.md#openshift); it assigns user and group itself |
+| Karpenter | nothing. The chart rejects `mark.taint` there ([what else to set](../../docs/install.md#autoscalers)) |
+| OpenShift | [Prometheus](../../docs/prometheus.md#openshift). OpenShift assigns user and group itself |
 | MicroK8s, minikube, k3s | `networkPolicy.apiServerPorts` with 16443, 8443 or 6444 |
-| GKE Autopilot | nothing, but no `collector`: Autopilot forbids its hostPath. It raises small requests to its own minimum |
-| EKS with Fargate | nothing: Fargate's nodes are never marked and in no list of the order, and pods go there by their Fargate profile alone |
+| GKE Autopilot | nothing, but leave `collector` off: Autopilot forbids its hostPath. Autopilot raises small requests to its own minimum |
+| EKS with Fargate | nothing. Fargate nodes are never marked and never in the order; only the Fargate profile decides which pods go there |
 
-The objects have fixed names, so there is one release in a cluster.
-They come from the files of [the kustomize tree](../../manifests), to which the folders `base`,
-`components` and `collector` are links; `helm package` puts the files themselves into the archive.
+The objects have fixed names, so a cluster can have only one release.
+The templates read the files of [the kustomize tree](../../manifests): the folders `base`,
+`components` and `collector` are symbolic links to it, and `helm package` archives the files themselves.
 
-- **How to look:** [`kubectl dynsched nodes`](../../docs/look.md#kubectl-dynsched). The plugin asks through the API server, which
-  `kubectl.enabled` lets in where NetworkPolicies are enforced
-- **How to take it back:** `helm -n dynsched uninstall dynsched`. A Job before it removes all marks from nodes, which
-  Argo CD runs too (from 3.3 on); `--no-hooks` leaves it out
-- **Rules** are set inline, by `rules`, in the form of [rules.yaml](../../docs/rules.md) without `mark`:
-  `helm upgrade ... --values rules-values.yaml`. A change of them restarts no pod.
-- **The parts** are switched on by `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
+- **How to look:** [`kubectl dynsched nodes`](../../docs/look.md#kubectl-dynsched). The plugin connects through the API server. If
+  NetworkPolicies are enforced, set `kubectl.enabled` to allow that connection
+- **How to uninstall:** `helm -n dynsched uninstall dynsched`. A pre-delete hook first runs a Job that removes all marks from
+  nodes; Argo CD runs the hook too (from 3.3 on), and `--no-hooks` skips it
+- **Rules** go into the value `rules`, in the format of [rules.yaml](../../docs/rules.md) without `mark`:
+  `helm upgrade ... --values rules-values.yaml`. A change of the rules restarts no pod
+- **Optional parts:** `ha.enabled`, `guardrail.enabled`, `janitor.enabled`,
   `monitoring.enabled`, [`inject.enabled`](../../docs/order.md#the-soft-affinity),
   `extender.enabled`, [`extenderPort.enabled`](../../docs/extender.md), [`webAuth.enabled`](../../docs/operate.md#who-may-read),
   [`kubectl.enabled`](../../docs/look.md#kubectl-dynsched),
-  [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`.
-- **An upgrade, and back:** [docs/install.md](../../docs/install.md#upgrade)
-- **Pod Security:** `--create-namespace` makes a namespace without labels. The pods fit `restricted`:
+  [`descheduler.enabled`](../../docs/descheduler.md) and `collector.enabled`
+- **Upgrade and rollback:** [docs/install.md](../../docs/install.md#upgrade)
+- **Pod Security:** `--create-namespace` creates a namespace without labels. The pods comply with `restricted`:
   `kubectl label namespace dynsched pod-security.kubernetes.io/enforce=restricted`
 
 ## Values
 
-Made by `make docs` from the comments in `values.yaml`.
+Generated by `make docs` from the comments in `values.yaml`.
 
 | Value | Default | |
 | --- | --- | --- |

@@ -1,9 +1,9 @@
 {{/*
 Every object comes from the files of the kustomize tree (base, components, collector): a template
-reads a file and sets what the values say. So the two cannot drift apart, and a test compares them.
+reads a file and applies the values. So chart and tree cannot drift apart, and a test compares them.
 */}}
 
-{{/* A file as text, in the release's namespace: list . "base/rbac.yaml" */}}
+{{/* A file as text, with the release's namespace. Arguments: list . "base/rbac.yaml" */}}
 {{- define "dynsched.file" -}}
 {{- $root := index . 0 -}}
 {{- $text := $root.Files.Get (index . 1) | required (printf "the chart lacks %s" (index . 1)) -}}
@@ -14,11 +14,11 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* The key and the value of mark.label, each empty where there is no label. */}}
+{{/* Key and value of mark.label; both empty without a label. */}}
 {{- define "dynsched.key" -}}{{ (splitn "=" 2 .Values.mark.label)._0 }}{{- end }}
 {{- define "dynsched.value" -}}{{ (splitn "=" 2 .Values.mark.label)._1 }}{{- end }}
 
-{{/* What all pods of ours have: the image, its credentials, and the user where one is set. */}}
+{{/* Sets the image, its pull secrets and the user in a pod spec of ours. Arguments: list . $pod */}}
 {{- define "dynsched.pod" -}}
 {{- $root := index . 0 -}}
 {{- $pod := index . 1 -}}
@@ -33,6 +33,7 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- include "dynsched.user" . -}}
 {{- end }}
 
+{{/* Sets user and groups in a pod spec, or removes them if the cluster assigns them. Arguments: list . $pod */}}
 {{- define "dynsched.user" -}}
 {{- $root := index . 0 -}}
 {{- $pod := index . 1 -}}
@@ -43,8 +44,8 @@ reads a file and sets what the values say. So the two cannot drift apart, and a 
 {{- end -}}
 {{- end }}
 
-{{/* The ports of the values in a NetworkPolicy: of its rules for egress, the second is for the API
-server, and the third for Prometheus. */}}
+{{/* Sets the ports from the values in a NetworkPolicy. Its second egress rule is for the API server,
+the third for Prometheus. Arguments: list . $policy */}}
 {{- define "dynsched.ports" -}}
 {{- $egress := (index . 1).spec.egress -}}
 {{- with (index . 0).Values.networkPolicy -}}
@@ -59,11 +60,11 @@ server, and the third for Prometheus. */}}
 {{- if not (last $egress).ports }}{{ $_ := set (index . 1).spec "egress" (initial $egress) }}{{ end -}}
 {{- end }}
 
-{{/* The rules file: the shipped one as it is, else YAML of the values. */}}
+{{/* The rules file: the shipped text if the values change nothing, otherwise YAML from the values. */}}
 {{- define "dynsched.rules" -}}
 {{- $mark := .Values.mark -}}
 {{- if not (or $mark.label $mark.taint .Values.order.enabled) -}}
-{{- fail "mark.label and mark.taint are both empty: dynsched marks no node, which needs order.enabled" -}}
+{{- fail "mark.label and mark.taint are both empty, and order.enabled is false: set at least one of the three" -}}
 {{- end -}}
 {{- if and $mark.taint (not $mark.force) (.Capabilities.APIVersions.Has "karpenter.sh/v1") -}}
 {{- fail "mark.taint: this cluster has Karpenter, which adds nodes while others have the taint; leave mark.taint empty, or set mark.force=true" -}}
@@ -87,7 +88,7 @@ server, and the third for Prometheus. */}}
 {{- range $rules.rules }}{{ $names = append $names .name }}{{ end -}}
 {{- range $name, $_ := $rules.order.score -}}
 {{- if not (has $name $names) -}}
-{{- fail (printf "no rule has the name %s, by which nodes would be ordered: set order.score to rules of yours, or order.enabled=false" $name) -}}
+{{- fail (printf "order.score: no rule has the name %s; set order.score to names of your rules, or order.enabled=false" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -95,7 +96,7 @@ server, and the third for Prometheus. */}}
 {{ end -}}
 {{- end }}
 
-{{/* How pods get the order: policy, webhook, or empty where they get none. */}}
+{{/* How pods get the order: policy, webhook, or empty if order.enabled is false. */}}
 {{- define "dynsched.order.by" -}}
 {{- if not .Values.order.enabled -}}
 {{- else if ne .Values.order.by "auto" -}}{{ .Values.order.by }}
@@ -104,7 +105,7 @@ server, and the third for Prometheus. */}}
 {{- end -}}
 {{- end }}
 
-{{/* The environment of dynsched. */}}
+{{/* dynsched's environment variables. */}}
 {{- define "dynsched.controller.settings" -}}
 {{- $secret := "/etc/dynsched/prometheus/" -}}
 {{- with .Values.prometheus -}}
