@@ -30,6 +30,8 @@ which no real cluster has.
 """
 _PODS: Final = 12
 """Mean number of pods on a node."""
+_POD_MEMORY: Final = 1.5
+"""Percent of a node's memory that each pod uses."""
 _RANGE: Final = 6.0
 """Seconds over which the CPU metric is averaged."""
 
@@ -68,6 +70,10 @@ class SimulatedCluster:
         self._nodes[pod.number] = node
         self._count(pod, node, 1)
         return node
+
+    def pod_counts(self, nodes: int) -> list[int]:
+        """Number of pods on each of the first ``nodes`` nodes."""
+        return [*(each.total() for each in self._pods), *[0] * nodes][:nodes]
 
     def end(self, pod: DemoPod) -> None:
         self._count(pod, self._nodes.pop(pod.number), -1)
@@ -109,10 +115,10 @@ class DemoLoad:
     def __init__(self, nodes: int, seed: int = 0) -> None:
         self._chance = chance = random.Random(f"dynsched/{seed}")  # noqa: S311 (no cryptography)
         cpu = [chance.uniform(5, 12) for _ in range(nodes)]
-        self._memory = [chance.uniform(30, 50) for _ in range(nodes)]
+        self._memory = [chance.uniform(15, 35) for _ in range(nodes)]
         self.ordered, self.alone = SimulatedCluster(cpu, seed), SimulatedCluster(cpu, seed)
         self._lively = min(nodes, _LIVELY)
-        self._past: deque[tuple[float, list[float]]] = deque(maxlen=1200)
+        self._past: deque[tuple[float, list[float], list[float]]] = deque(maxlen=1200)
         self._count, self.now = 0, 0.0
         self.pods: dict[int, DemoPod] = {}
 
@@ -122,7 +128,12 @@ class DemoLoad:
         The first call returns all initial pods as new.
         """
         if self._count:
-            self._past.append((self.now, [min(100.0, used) for used in self.ordered.cpu]))
+            cpu = [min(100.0, used) for used in self.ordered.cpu]
+            counts = self.ordered.pod_counts(len(cpu))
+            memory = [
+                base + _POD_MEMORY * count for base, count in zip(self._memory, counts, strict=True)
+            ]
+            self._past.append((self.now, cpu, memory))
         for cluster in (self.ordered, self.alone):
             cluster.go_on(self.now, now - self.now)
         self.now = now
@@ -147,13 +158,19 @@ class DemoLoad:
         rows = [row for row in self._past if row[0] <= time]
         if not rows:
             return None
-        recent = [cpu for at, cpu in rows if at > rows[-1][0] - _RANGE]
+        recent = [cpu for at, cpu, _ in rows if at > rows[-1][0] - _RANGE]
         cpu = [*map(fmean, zip(*recent, strict=True))]
-        return {"node-cpu": cpu, "node-mem-usage": self._memory}
+        return {"node-cpu": cpu, "node-mem-usage": rows[-1][2]}
+
+    @property
+    def measured(self) -> float:
+        """Seconds of the blocks that are complete, to which `hot` and `saved` refer."""
+        return self.now // BLOCK * BLOCK
 
     def hot(self, cluster: SimulatedCluster) -> float:
         """Share of node-time above HOT, from 0 to 1."""
-        return sum(cluster.hot.values()) / (self._lively * max(1.0, self.now))
+        blocks = range(int(self.now / BLOCK))
+        return sum(cluster.hot[at] for at in blocks) / (self._lively * max(1.0, self.measured))
 
     @property
     def placed(self) -> int:

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.rule_set import Rule
 from dynsched_sim.load import DemoLoad
 
 _REFUSAL: Final = (
-    "this is the simulator of dynsched demo, not a Prometheus: it answers queries for the "
-    "expressions of the demo's rules only, exactly as written there"
+    "this is the simulator of dynsched demo, not a Prometheus: it answers only the expressions of "
+    "the demo's rules and of the shipped rules, exactly as written there"
 )
 
 
@@ -29,13 +29,13 @@ class Machine(NamedTuple):
 
 
 class SimulatedPrometheus:
-    """Answers the rules of ``rule_set`` for ``machines``; the load starts with the constructor."""
+    """Answers the rules for ``machines``; the load starts with the constructor."""
 
-    def __init__(self, machines: Iterable[Machine], rule_set: RuleSet, load: DemoLoad) -> None:
+    def __init__(self, machines: Iterable[Machine], rules: Iterable[Rule], load: DemoLoad) -> None:
         self._metrics = [{"instance": machine.instance} for machine in machines]
         self._load = load
         self._began = time.time()
-        self._names = {_normal(rule.expr): rule.name for rule in rule_set.rules if rule.expr}
+        self._names = {_normal(rule.expr): rule.name for rule in rules if rule.expr}
 
     def application(self) -> web.Application:
         app = web.Application()
@@ -43,6 +43,7 @@ class SimulatedPrometheus:
             app.router.add_route(method, "/api/v1/query", self._query)
             app.router.add_route(method, "/api/v1/query_range", self._query)
         app.router.add_route("*", "/api/{rest:.*}", _refuse)
+        app.router.add_get("/graph", _no_page)
         return app
 
     @property
@@ -87,6 +88,10 @@ async def serve(app: web.Application) -> AsyncIterator[str]:
 
 def _normal(expr: str) -> str:
     return " ".join(expr.split())
+
+
+async def _no_page(_request: web.Request) -> web.Response:
+    return web.Response(text="The demo's simulated Prometheus has no web page.")
 
 
 async def _refuse(_request: web.Request) -> web.Response:

@@ -197,7 +197,7 @@ def read_answers(
         fresh_since = now - rule.stale_after
         found = match_samples(rule, answer.samples, table.lookup, fresh_since=fresh_since)
         matched[rule.name] = found
-        if pods is NO_PODS or not (rule.by == "expected" or rule_set.scores_nodes):
+        if pods is NO_PODS or rule not in rule_set.expecting_rules:
             continue
         good = {
             node: reading

@@ -205,19 +205,22 @@ class RuleSet(RulesModel):
         return any(rule.by == "expected" for rule in self.rules)
 
     @cached_property
+    def expecting_rules(self) -> tuple[Rule, ...]:
+        """The rules whose expected load marks, scores or the order use."""
+        if self.has_extender:
+            return self.rules
+        scored = {} if self.order is None else self.order.score
+        return tuple(rule for rule in self.rules if rule.by == "expected" or rule.name in scored)
+
+    @property
     def uses_expected_load(self) -> bool:
-        """Whether marks, scores or the order use the expected load."""
-        return self.has_expected or self.scores_nodes
+        """Whether marks, scores or the order use the expected load of any rule."""
+        return bool(self.expecting_rules)
 
     @cached_property
     def follows_pods(self) -> bool:
         """Whether marks or the order change as soon as pods are bound or end."""
         return self.has_expected or self.order is not None
-
-    @cached_property
-    def scores_nodes(self) -> bool:
-        """Whether the extender or the order ranks nodes."""
-        return self.has_extender or self.order is not None
 
     @property
     def has_extender(self) -> bool:

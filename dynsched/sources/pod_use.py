@@ -230,7 +230,7 @@ class PodUseSource:
 
     async def query(self, *, each_pod: bool = False) -> None:
         """Run one round of queries. If a query fails, its last values are kept."""
-        rules = [rule for rule in self._rule_set().rules if rule.source == "prometheus"]
+        rules = [rule for rule in self._rule_set().expecting_rules if rule.source == "prometheus"]
         if rules:
             await self._prometheus.ask_clock()
         resources = {rule.resource for rule in rules if rule.resource}

@@ -10,6 +10,7 @@ from dynsched.features.order.webhook import PREFERRED
 from dynsched.rules import keys
 from dynsched.rules.labels import parse_label
 from dynsched.rules.rule_set import RuleSet
+from dynsched.rules.shipped import shipped_rules
 from dynsched.util.formatting import parse_time
 from dynsched_sim.apiserver.api_server import ApiServer
 from dynsched_sim.apiserver.objects import Write
@@ -40,7 +41,8 @@ class OrderedCluster:
         api.objects.create("namespaces", {"metadata": {"name": _SHOP, "labels": labels}})
         self.load, self._names = load, dict[int, str]()
         self.marked = list[str]()
-        self.prometheus = SimulatedPrometheus(machines, rules, load)
+        answered = (*rules.rules, *shipped_rules().rule_set.rules)  # the latter for `dynsched top`
+        self.prometheus = SimulatedPrometheus(machines, answered, load)
         self.go_on()
         self.hottest = max(zip(load.ordered.cpu, self.nodes, strict=True))[1]
 

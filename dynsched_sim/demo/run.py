@@ -134,7 +134,6 @@ async def _pause(operator: Operator, cluster: OrderedCluster) -> None:
 
 def _introduction(both: str, url: str, flags: Sequence[str | Path], hottest: str) -> str:
     _, kubeconfig, _, prometheus, _, rules = flags
-    asks = shlex.join(map(str, flags))
     return f"""
   Open this   {both}/
 
@@ -144,15 +143,13 @@ def _introduction(both: str, url: str, flags: Sequence[str | Path], hottest: str
   Prometheus  {prometheus} (simulated: it answers the demo's rules only)
 
 Two clusters run the same pods. One has kube-scheduler alone; in the other, new pods also get
-dynsched's order.
-The simulated API server gives them the same lists as the policy of a real one does.
+dynsched's order. The simulated API server adds the same preferences to pods as a real one.
 
 Try in another terminal, on the cluster with dynsched:
+  {program()} top --kubeconfig {shlex.quote(str(kubeconfig))} --prom {prometheus}
   {program()} order --server {url}
   {program()} why {hottest} --server {url}
   kubectl --kubeconfig {shlex.quote(str(kubeconfig))} get nodes -L status -w
-  kubectl --kubeconfig {shlex.quote(str(kubeconfig))} get pods -n shop -o yaml
-  {program()} backtest {asks} --since 5m --step 1s
 
 Ctrl-C stops the demo and removes everything.
 """

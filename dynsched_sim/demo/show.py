@@ -31,15 +31,16 @@ def _time_over(load: DemoLoad) -> str:
     saved = load.saved()
     if saved is None or saved[0] <= 0 <= saved[1]:
         return (
-            f"Too early to say how long nodes were over {HOT:g} % in each cluster: for about "
-            "8 minutes the difference may be chance."
+            f"Too early to say how long nodes were over {HOT:g} % in each cluster: the difference "
+            "may still be chance."
         )
     ordered, alone = (100 * load.hot(each) for each in (load.ordered, load.alone))
     least, most = sorted(abs(100 * end) for end in saved)
     word = "less" if saved[0] > 0 else "more"
     return (
-        f"Nodes were over {HOT:g} % for {ordered:.1f} % of their time with dynsched, {alone:.1f} % "
-        f"without: {least:.1f} to {most:.1f} points {word} (90 % sure)."
+        f"In the first {load.measured:.0f}s, nodes were over {HOT:g} % for {ordered:.1f} % of the "
+        f"time with dynsched, {alone:.1f} % without: {least:.1f} to {most:.1f} points {word} "
+        "(90 % sure)."
     )
 
 

@@ -14,7 +14,7 @@ from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus, serve
 
 async def test_anything_but_the_demos_rules_is_refused_and_says_what_this_is() -> None:
     rules = load_rules(Path(dynsched_sim.__file__).with_name("demo-rules.yaml"))
-    simulated = SimulatedPrometheus([Machine("worker-1", "10.0.0.1")], rules, DemoLoad(1))
+    simulated = SimulatedPrometheus([Machine("worker-1", "10.0.0.1")], rules.rules, DemoLoad(1))
     async with serve(simulated.application()) as url, aiohttp.ClientSession() as session:
         other = await source_at(url).query(Rule(name="other", expr="up", threshold=1))
         assert other.samples == ()

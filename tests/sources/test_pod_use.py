@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import islice, product
 
 import pytest
-from builders import rule, rule_set
+from builders import Body, rule, rule_set
 from pod_names import PODS
 from promql_support import check_values
 from source_past import CPU_SHARE, MEMORY, STEP
@@ -15,11 +15,18 @@ from dynsched.core.load.pods import workload_of
 from dynsched.core.load.use_by_age import FEWEST
 from dynsched.core.samples import QueryResult
 from dynsched.rules.promql import Reach, parse
+from dynsched.rules.rule_set import RuleSet
 from dynsched.sources import pod_use
 from dynsched.sources.pod_use import PodUseSource
 from dynsched.sources.prometheus import PrometheusSource
 
-RULES = rule_set(
+
+def scored(*rules: Body) -> RuleSet:
+    """A file whose extender uses the expected load of all ``rules``."""
+    return rule_set(*rules, extender={})
+
+
+RULES = scored(
     rule("node-cpu", expr="load", resource="cpu", by="expected"),
     rule("node-mem", expr="load", resource="memory"),
     {"name": "allocatable", "source": "metrics-server", "resource": "cpu", "threshold": 90},
@@ -57,7 +64,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
 async def test_how_far_back_is_asked_for_expressions_that_are_not_read_here() -> None:
     prometheus = prometheus_with()
     prometheus.reaches = {"rate(x[1.5h])": Reach(0, 5400)}
-    rules = rule_set(
+    rules = scored(
         rule("read", expr="rate(x[2m])"),
         rule("by-server", expr="rate(x[1.5h])"),
         rule("unknown", expr="rate(x[2.5h])"),
@@ -166,7 +173,7 @@ async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
 
 
 async def test_a_dotted_name_of_the_node_is_quoted() -> None:
-    rules = rule_set(rule(expr="load", node_label="k8s.node.name"))
+    rules = scored(rule(expr="load", node_label="k8s.node.name"))
     up = {"load": vector(({"k8s.node.name": "a"}, 1.0)), "count_over_time": vector(({}, 20.0))}
     prometheus = Fake(**up)
     source = PodUseSource(prometheus, lambda: rules)
@@ -193,7 +200,7 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
         load=vector(({"node": "a"}, 1.0)),
         count_over_time=vector(({}, 20.0)),
     )
-    source = PodUseSource(prometheus, lambda: rule_set(rule(expr="load", resource="cpu")))
+    source = PodUseSource(prometheus, lambda: scored(rule(expr="load", resource="cpu")))
     await source.query()
     away = "Prometheus at http://p: connection refused"
     prometheus.answers = {"": QueryResult(error=away)}
@@ -263,7 +270,7 @@ async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: Promethe
     """Names of pods are read as by Python, each container counts once, as do the scrapes; what pods
     say that are no kubelets does not count.
     """
-    measured = rule_set(
+    measured = scored(
         rule("node-cpu", expr="load_percent", resource="cpu"),
         rule("node-mem", expr="load_percent", resource="memory"),
     )

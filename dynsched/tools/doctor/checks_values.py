@@ -71,7 +71,7 @@ async def late_samples(rule: CheckedRule) -> AsyncIterator[Finding]:
 
 
 async def late_for_new_pods(rule: CheckedRule) -> AsyncIterator[Finding]:
-    if rule.rule.by == "measured" and not rule.context.rule_set.scores_nodes:
+    if rule.rule not in rule.context.rule_set.expecting_rules:
         return
     reach = None
     if needs_reach(rule.rule):

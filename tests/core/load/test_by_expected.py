@@ -92,7 +92,7 @@ def test_readings_that_are_invalid_or_stale_have_no_expected_load() -> None:
         ("measured", {}, set()),
         ("expected", {}, {"cpu"}),
         ("measured", {"extender": {}}, {"cpu", "memory"}),
-        ("measured", {"order": {"score": {"cpu": 1}}}, {"cpu", "memory"}),
+        ("measured", {"order": {"score": {"cpu": 1}}}, {"cpu"}),
     ],
 )
 def test_of_which_rules_the_expected_load_is_worked_out(by, others, rules) -> None:

@@ -110,24 +110,24 @@ def test_pods_get_the_order_and_the_commands_that_are_shown_work(start) -> None:
     kubeconfig = show.until(r"kubeconfig +(\S+)")[1]
     assert json.loads(Path(kubeconfig).read_text())["kind"] == "Config"
     show.until(r"Prometheus +http://127\.0\.0\.1:\d+ \(simulated: it answers the demo's rules")
-    show.until("The simulated API server gives them the same lists as the policy of a real one")
+    show.until("The simulated API server adds the same preferences to pods as a real one")
     show.until("Ctrl-C stops")
     assert f'<a href="{dynsched}/">' in body_of(f"{both}/")
     now = json.loads(body_of(f"{both}/now"))
     assert [len(cpu) for cpu in (now["nodes"], *now["cpu"].values())] == [12, 12, 12]
     assert now["figures"].startswith("Too early to say")
 
-    why, order, backtest = (
+    why, order, top = (
         re.search(rf"{re.escape(sys.executable)} -m dynsched {name} .*", show.log)[0]
-        for name in ("why", "order", "backtest")
+        for name in ("why", "order", "top")
     )
     assert run(*shlex.split(why)).returncode == 0
     nodes = f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig}"
     with ThreadPoolExecutor() as pool:  # most of each is its start
-        asked = (f"{command} -o json" for command in (nodes, backtest, order))
-        found, replayed, in_force = pool.map(printed_by, asked)
+        asked = (f"{command} -o json" for command in (nodes, top, order))
+        found, overview, in_force = pool.map(printed_by, asked)
     assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
-    assert {rule["rule"] for rule in replayed["rules"]} == {"node-cpu", "node-mem-usage"}
+    assert all(node["cpu"]["used_percent"] for node in overview["nodes"])
     assert in_force["error"] is None
     api = json.loads(Path(kubeconfig).read_text())["clusters"][0]["cluster"]["server"]
     pods = json.loads(body_of(f"{api}/api/v1/namespaces/shop/pods"))["items"]
