@@ -99,7 +99,7 @@ def _percent(part: Part, key: str) -> float | None:
 
 def _next_step(overview: Overview, hot: int | None) -> str:
     if overview.source is None and any("you may not" in note for note in overview.notes):
-        return "have the ClusterRole dynsched-kubectl bound to you (docs/look.md)"
+        return "ask an administrator for the ClusterRole dynsched-kubectl (docs/look.md#roles)"
     if overview.source is None:
         return "install metrics-server, or name a Prometheus elsewhere: dynsched top --prom URL"
     if overview.tick.rule_set.rules[0].source == "metrics-server":
