@@ -134,7 +134,7 @@ async def _pause(operator: Operator, cluster: OrderedCluster) -> None:
 
 def _introduction(both: str, url: str, flags: Sequence[str | Path], hottest: str) -> str:
     _, kubeconfig, _, prometheus, _, rules = flags
-    asks = shlex.join(map(str, flags))
+    options = shlex.join(map(str, flags))
     return f"""
   Open this   {both}/
 
@@ -152,7 +152,7 @@ Try in another terminal, on the cluster with dynsched:
   {program()} why {hottest} --server {url}
   kubectl --kubeconfig {shlex.quote(str(kubeconfig))} get nodes -L status -w
   kubectl --kubeconfig {shlex.quote(str(kubeconfig))} get pods -n shop -o yaml
-  {program()} backtest {asks} --since 5m --step 1s
+  {program()} backtest {options} --since 5m --step 1s
 
 Ctrl-C stops the demo and removes everything.
 """
