@@ -1,18 +1,20 @@
-"""How much overload each way of dynsched removes, in a closed loop on real servers.
+"""How much overload each way to use dynsched removes, in a closed loop on real servers.
 
     export KUBEBUILDER_ASSETS=/path/to/bin
     python benchmarks/closed_loop.py [--modes default,oracle,taint] [--seeds 2] [--rules FILE]
                                      [--seconds 150] [--warm 60] [--jobs] [--packs] [--follow]
                                      [--at-once 1] [--list]
 
-etcd, kube-apiserver, kube-scheduler, Prometheus and `dynsched run` are the real ones; all goes ten
-times faster than life. Pods come and go, what they truly use makes the nodes' load, and Prometheus
-scrapes it. No kubelet runs: this process knows what each pod uses. Below each line stands what the
-simulator (closedloop/world.py) gives for the same pods. A run takes --warm and --seconds.
+etcd, kube-apiserver, kube-scheduler, Prometheus and `dynsched run` are real; everything runs ten
+times faster than in a real cluster. Pods come and go, their true use makes the nodes' load, and
+Prometheus scrapes it. No kubelet runs: this process knows what each pod uses. Below each row is
+the result of the simulator (closedloop/world.py) for the same pods. A run takes --warm and then
+--seconds.
 
-dynsched's own intervals are divided by ten as well (closedloop/faster.py); the simulator goes by
-whole seconds, so that marks and the order follow pods ten times too late there. soft-tainter and
-the descheduler (closedloop/soft_tainter.py) are programs that you have, their intervals divided.
+dynsched's own intervals are divided by ten as well (closedloop/faster.py). The simulator advances
+in whole seconds, so that there marks and the order follow pods ten times too late. soft-tainter and
+the descheduler (closedloop/soft_tainter.py) are programs that you provide; their intervals are
+divided too.
 """
 
 from __future__ import annotations
@@ -55,11 +57,11 @@ USUAL = (
     "second",
 )
 CHANCES = 8
-"""So many runs of the simulator beside each real one."""
+"""Number of simulator runs for each real one."""
 
 
 class Comparison:
-    """What is to be measured, and what was."""
+    """The runs to measure, and their results."""
 
     def __init__(self, options: argparse.Namespace, chosen: Mapping[str, Mode]) -> None:
         self._chosen = chosen
@@ -79,7 +81,7 @@ class Comparison:
         self.found: dict[tuple[str, int], Result] = {}
 
     async def measure(self, planes: Sequence[Envtest]) -> None:
-        """Play every job. Stopped by a signal, it ends what runs and keeps what was found."""
+        """Play every job. On SIGTERM, end the current runs and keep the results so far."""
         this = asyncio.current_task()
         assert this is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
@@ -110,7 +112,7 @@ class Comparison:
             )
 
     def beside_the_simulator(self) -> Runs:
-        """What was found, and the same in the simulator, some times with other chances."""
+        """The results, with CHANCES simulator runs of each that differ by chance."""
         with multiprocessing.Pool() as pool:
             outcomes = pool.map(self._simulated, self.found)
         pairs = zip(self.found.items(), outcomes, strict=True)
@@ -128,15 +130,15 @@ class Comparison:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--modes", default=",".join(USUAL), help="names, with commas between them")
-    parser.add_argument("--seeds", type=int, default=2, help="how many sequences of pods")
+    parser.add_argument("--modes", default=",".join(USUAL), help="names, separated by commas")
+    parser.add_argument("--seeds", type=int, default=2, help="number of pod sequences")
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=150, help="that are judged")
-    parser.add_argument("--warm", type=float, default=60, help="seconds before those")
+    parser.add_argument("--seconds", type=float, default=150, help="judged time of a run")
+    parser.add_argument("--warm", type=float, default=60, help="seconds before the judged time")
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--used", type=float, default=0.58, help="share of all CPU")
     parser.add_argument("--jobs", action="store_true", help="two fifths are Jobs, in bursts of 30")
-    parser.add_argument("--packs", action="store_true", help="kube-scheduler by MostAllocated")
+    parser.add_argument("--packs", action="store_true", help="kube-scheduler uses MostAllocated")
     parser.add_argument("--follow", action="store_true", help="requests follow use, spread by 0.5")
     parser.add_argument("--range", type=float, default=5, help="seconds of each rule's rate(...)")
     parser.add_argument(
@@ -144,10 +146,10 @@ def arguments() -> argparse.ArgumentParser:
         type=Path,
         default=SHIPPED,
         metavar="FILE",
-        help="in the times of life, as rules.yaml: they are divided by ten here",
+        help="with real-time durations, like rules.yaml; they are divided by ten here",
     )
-    parser.add_argument("--at-once", type=int, default=1, help="sets of servers that work at once")
-    parser.add_argument("--list", action="store_true", help="the names of the modes")
+    parser.add_argument("--at-once", type=int, default=1, help="number of sets of servers")
+    parser.add_argument("--list", action="store_true", help="print the names of the modes")
     return parser
 
 
@@ -159,16 +161,16 @@ def main() -> None:
         sys.exit("\n".join(known))
     names = options.modes.split(",")
     if unknown := [name for name in names if name not in known]:
-        parser.error(f"no mode {', '.join(unknown)}; --list shows them")
+        parser.error(f"unknown mode {', '.join(unknown)}; --list prints the names")
     if lacking := {what for name in names for what in missing(known[name])}:
-        parser.error(f"not there: {', '.join(sorted(lacking))}; see closedloop/soft_tainter.py")
+        parser.error(f"missing: {', '.join(sorted(lacking))}; see closedloop/soft_tainter.py")
     programs = assets()
     if programs is None:
         sys.exit("set KUBEBUILDER_ASSETS to a folder with etcd, kube-apiserver and kube-scheduler")
     if not shutil.which("prometheus"):
         sys.exit("prometheus is not on PATH (Debian: apt-get install prometheus)")
     hasten()
-    logging.disable(logging.CRITICAL)  # what dynsched logs in the simulator is not the point
+    logging.disable(logging.CRITICAL)  # the log of dynsched in the simulator is of no interest
     comparison = Comparison(options, {name: known[name] for name in names})
     with contextlib.ExitStack() as stack:
         number = min(options.at_once, len(comparison.jobs))
@@ -176,11 +178,11 @@ def main() -> None:
         failed = False
         try:
             asyncio.run(comparison.measure(planes))
-        except ExceptionGroup as failure:  # what was found until then is shown all the same
+        except ExceptionGroup as failure:  # the results so far are shown all the same
             traceback.print_exception(failure)
             failed = True
     if not comparison.found:
-        sys.exit("stopped before the first run was over")
+        sys.exit("stopped before the first run had finished")
     found, played = comparison.beside_the_simulator(), comparison.scenario
     Console(width=280).print(table(found, played))
     print(agreement(found))

@@ -1,16 +1,16 @@
-"""How many pods the descheduler moves by dynsched's verdicts, until no node is hot.
+"""How many pods the descheduler moves according to dynsched's verdicts, until no node is hot.
 
     export KUBEBUILDER_ASSETS=/path/to/bin   # with descheduler in it, or DESCHEDULER=...
     python benchmarks/descheduler.py [--only rises] [--cycles 12] [--by-load]
 
-etcd, kube-apiserver, kube-scheduler and the descheduler are the real ones, with the shipped policy,
-and so is `dynsched run`. The load of a node is the use of the pods on it; a stand-in for Prometheus
-says it. A pod that is evicted is made anew with the same use, as its ReplicaSet would. A cycle
-stands for five minutes, and each is a new process of the descheduler.
+etcd, kube-apiserver, kube-scheduler, `dynsched run` and the descheduler (with the shipped policy)
+are real. The load of a node is the use of its pods; a fake Prometheus serves it. An evicted pod is
+recreated with the same use, as its ReplicaSet would. A cycle stands for five minutes, and each
+cycle is a new process of the descheduler.
 
-Targets: no node is hot in the end where there is room, with at most half as many evictions again
-as needed; nothing moves where all nodes are hot, none is, or one has no verdict; no evicted pod
-goes to a marked node while a clean one has room.
+Targets: no node is hot at the end if there is room, with at most one and a half times the evictions
+needed; nothing moves if all nodes are hot, none is, or one has no verdict; no evicted pod goes to a
+marked node while an unmarked one has room.
 """
 
 from __future__ import annotations
@@ -70,27 +70,27 @@ HALF_AGAIN = 1.5
 
 @dataclass(frozen=True)
 class Scene:
-    """What happens. ``uses``: for each node, the use of each pod on it, in cores."""
+    """A scenario. ``uses``: for each node, the use of each pod on it, in cores."""
 
     name: str
     uses: Sequence[Sequence[float]]
     later: Mapping[int, float] = field(default_factory=dict)
-    """Node -> the factor by which the use of its pods is larger in every second cycle."""
+    """Node -> factor by which its pods use more in every second cycle."""
     mark: Mapping[str, str] = field(default_factory=lambda: BOTH)
     missing: int | None = None
     """The node without a verdict."""
     roomy: int | None = None
-    """A node with eight times the room by requests."""
+    """A node with eight times the allocatable resources; its load is still relative to CORES."""
     reserved: int = 0
-    """How many idle nodes there are besides that no pod tolerates."""
+    """Number of additional idle nodes with a taint that no pod tolerates."""
     affinity: bool = False
     """Whether the pods have the soft affinity."""
     needed: int | None = None
-    """How many evictions it takes; None: there is no end to reach."""
+    """Number of evictions needed; None: there is no end to reach."""
 
 
 def rises(factor: float) -> list[list[float]]:
-    """Six nodes at 48 %, where the use of the pods on two of them has risen since."""
+    """Six nodes placed at 48 %; the use of the pods on two of them has risen by ``factor``."""
     return [[0.32 * factor] * 6] * 2 + [[0.32] * 6] * 4
 
 
@@ -113,22 +113,22 @@ SCENES = [
 
 @dataclass
 class Result:
-    """What came of it."""
+    """The result of a scene."""
 
     scene: Scene
     evictions: int = 0
     cycles: int | None = None
-    """After how many cycles no node was hot."""
+    """Number of cycles after which no node was hot."""
     returned: int = 0
-    """Evicted pods that went to a marked node while a clean one had room."""
+    """Number of evicted pods that went to a marked node while an unmarked one had room."""
 
     def misses(self) -> str | None:
-        """The target that is missed."""
+        """The missed target, or None."""
         needed = self.scene.needed
         if self.returned and needed is not None:
             return f"{self.returned} went to marked nodes"
         if needed == 0 and self.evictions:
-            return f"{self.evictions} evictions where none helps"
+            return f"{self.evictions} evictions although none helps"
         if needed and (self.cycles is None or self.evictions > needed * HALF_AGAIN):
             return f"{self.evictions} evictions, {needed} were needed"
         return None
@@ -141,7 +141,7 @@ class Result:
 
 
 class Trial:
-    """One scene on the real servers."""
+    """Runs one scene on the real servers."""
 
     def __init__(
         self,
@@ -161,14 +161,14 @@ class Trial:
         self.made = 0
 
     async def run(self, cycles: int) -> Result:
-        """Cycles until the end is reached, at most so many."""
+        """Run until the end is reached, but at most ``cycles`` cycles."""
         result = Result(self.scene)
         async with FakePrometheus() as loads, Verdicts() as verdicts:
             await self._populate()
             loads.set(load=await self.loads())
             content = {**RULES, "mark": dict(self.scene.mark)}
             async with dynsched(self.cluster, loads, self.folder, content) as operator:
-                # Where nothing may move, a few cycles show it.
+                # If nothing may move, a few cycles are enough to show it.
                 for cycle in range(min(cycles, 4) if self.scene.needed == 0 else cycles):
                     seen = await self._settled(operator, loads, cycle)
                     if result.cycles is None and not any(value == 1 for value in seen.values()):
@@ -205,7 +205,7 @@ class Trial:
         await self._age()
 
     async def _owner(self) -> dict[str, Any]:
-        """A ReplicaSet for the pods. Nobody makes its replicas: there is no controller manager."""
+        """Create a ReplicaSet to own the pods. No controller manager runs that would act on it."""
         spec = {"selector": {"matchLabels": {"app": "app"}}, "template": make_pod("app")}
         made = (
             await self.cluster.post(REPLICA_SETS, {"metadata": {"name": "app"}, "spec": spec})
@@ -221,7 +221,7 @@ class Trial:
     async def _create(
         self, owner: Mapping[str, Any], use: float, *, born: int, **placed: Any
     ) -> str:
-        """A pod with a new name; ``placed``: without the scheduler."""
+        """Create a pod with a new name. ``placed``: fields of its spec, such as its node."""
         self.made += 1
         if self.scene.affinity:
             placed["affinity"] = AVOID
@@ -233,7 +233,7 @@ class Trial:
         return name
 
     async def _age(self) -> None:
-        """The kubelet's part: pods run, since the cycle in which they were made."""
+        """Set the status as the kubelet would: running since the cycle of the pod's creation."""
         for name, born in self.born.items():
             since = datetime.now(UTC) - CYCLE * (self.moment - born)
             status = {
@@ -244,8 +244,8 @@ class Trial:
             await self.cluster.patch(f"{PODS}/{name}/status", {"status": status})
 
     async def _make_anew(self, evicted: Sequence[str]) -> int:
-        """A new pod for each; how many of them went to a marked node although a clean one has
-        room.
+        """Recreate the evicted pods; returns how many of them went to a marked node although an
+        unmarked one has room.
         """
         marked = {node["metadata"]["name"] for node in await self.cluster.list_nodes("status")}
         clean = len(self.scene.uses) - len(marked)
@@ -268,7 +268,7 @@ class Trial:
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
     async def loads(self, cycle: int = 0) -> dict[str, float]:
-        """Each node's load in per cent."""
+        """Each node's load in percent."""
         count = len(self.scene.uses) + self.scene.reserved
         found = dict.fromkeys((f"n{number}" for number in range(count)), 0.0)
         for name, node in (await self.places()).items():
@@ -280,7 +280,7 @@ class Trial:
     async def _settled(
         self, operator: Operator, prometheus: FakePrometheus, cycle: int
     ) -> dict[str, float]:
-        """The verdicts once dynsched has seen the loads as they are now, and has written."""
+        """The verdicts, once dynsched has seen the current loads and written its marks."""
         await self._age()
         loads = await self.loads(cycle)
         prometheus.set(load=loads)
@@ -297,7 +297,7 @@ class Trial:
 
 
 async def above_mean(operator: Operator) -> dict[str, float]:
-    """What the query of docs/examples/descheduler/by-load.yaml makes of dynsched's metrics."""
+    """The values that the query of docs/examples/descheduler/by-load.yaml has for these metrics."""
     _, text = await operator.get("/metrics")
     return {
         sample.labels["node"]: min(max(0.5 + sample.value / 100, 0.0), 1.0)
@@ -308,7 +308,7 @@ async def above_mean(operator: Operator) -> dict[str, float]:
 
 
 def verdict(node: Mapping[str, Any]) -> float:
-    """`dynsched_node_verdict` of a node in /nodes."""
+    """The value of `dynsched_node_verdict` for a node of /nodes."""
     (rule,) = node["rules"]
     if node["marked"] and rule["state"] == "firing" and rule["value"] > CLEAR:
         return 1.0
@@ -316,7 +316,7 @@ def verdict(node: Mapping[str, Any]) -> float:
 
 
 async def measure(options: argparse.Namespace, program: str, envtest: Envtest) -> list[str]:
-    """Print the table; what misses a target."""
+    """Print the table; returns the missed targets."""
     table = Table(
         *("scene", "needed", "evictions", "cycles until none is hot", "back to marked nodes"),
         box=box.MARKDOWN,
@@ -334,8 +334,8 @@ async def measure(options: argparse.Namespace, program: str, envtest: Envtest) -
                 result = await trial.run(options.cycles)
                 print(json.dumps(result.row()), file=sys.stderr)
                 table.add_row(*result.row())
-                if told := result.misses():
-                    missed.append(f"{scene.name}: {told}")
+                if missed_target := result.misses():
+                    missed.append(f"{scene.name}: {missed_target}")
         await clear(cluster)
     Console(width=120).print(table)
     return missed
@@ -344,8 +344,8 @@ async def measure(options: argparse.Namespace, program: str, envtest: Envtest) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="only scenes whose name contains this")
-    parser.add_argument("--cycles", type=int, default=12, help="the most cycles of a scene")
-    parser.add_argument("--by-load", action="store_true", help="by the load, not by verdicts")
+    parser.add_argument("--cycles", type=int, default=12, help="maximum cycles of a scene")
+    parser.add_argument("--by-load", action="store_true", help="use the load, not the verdicts")
     options = parser.parse_args()
     programs, program = assets(), find_descheduler()
     if programs is None or program is None:

@@ -1,4 +1,4 @@
-"""`dynsched`, its own intervals divided as those of its rules are (`closedloop.faster`)."""
+"""`dynsched` with its own intervals divided like those of its rules (`closedloop.faster`)."""
 
 import sys
 from pathlib import Path

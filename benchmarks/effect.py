@@ -1,14 +1,14 @@
-"""Where a real kube-scheduler puts pods, without dynsched and by each of its ways.
+"""Where a real kube-scheduler places pods, without dynsched and with each way to use it.
 
     export KUBEBUILDER_ASSETS=/path/to/bin
     python benchmarks/effect.py [--pods 60] [--nodes 10] [--rounds 1] [--only relative] [--bare]
 
-etcd, kube-apiserver and kube-scheduler are the real ones, and so is `dynsched run`; the load is
-what a stand-in for Prometheus says. The pods belong to a ReplicaSet, so that the scheduler spreads
-them by default (--bare: to nobody, so that it does not), and are created all at once. The
-scheduler's configurations are the shipped ones.
+etcd, kube-apiserver, kube-scheduler and `dynsched run` are real; a fake Prometheus serves the load.
+The pods belong to a ReplicaSet, so the scheduler spreads them by default (--bare: they have no
+owner, so it does not). They are created concurrently. The scheduler configurations are the shipped
+ones.
 
-Targets: no pod on a hot node; no cool node with more than twice the cool nodes' mean.
+Targets: no pod on a hot node; no cool node with more than twice the mean of the cool nodes.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ Doc = dict[str, Any]
 
 @dataclass(frozen=True)
 class Way:
-    """One way to use dynsched; ``content`` None: without it. ``overlay``: whose scheduler asks.
-    ``inject``: the API server gives pods the affinity.
+    """One way to use dynsched; ``content`` None: without it.
+
+    ``overlay``: the overlay whose scheduler configuration is used; that scheduler queries dynsched.
+    ``inject``: the API server adds the affinity to pods.
     """
 
     name: str
@@ -98,7 +100,7 @@ def ways() -> list[Way]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Nodes by load, and a workload. ``others``: what runs on each node that is not hot."""
+    """Nodes with their loads, and a workload. ``others``: a pod that runs on each cool node."""
 
     name: str
     loads: Mapping[str, float]
@@ -108,7 +110,7 @@ class Scenario:
 
     @property
     def hot(self) -> set[str]:
-        """The nodes over the threshold."""
+        """The nodes above the threshold."""
         return {node for node, load in self.loads.items() if load > THRESHOLD}
 
 
@@ -143,7 +145,7 @@ def scenarios(pods: int, nodes: int) -> list[Scenario]:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the pods of one trial went, and how long it took."""
+    """Where the pods of one trial were placed, and how long that took."""
 
     scenario: Scenario
     counts: Counter[str]
@@ -151,18 +153,18 @@ class Placement:
 
     @property
     def on_hot(self) -> int:
-        """How many pods went to hot nodes."""
+        """Number of pods on hot nodes."""
         return sum(self.counts[node] for node in self.scenario.hot)
 
     @property
     def cool(self) -> list[int]:
-        """How many pods each cool node has got, the fullest first."""
+        """Number of pods on each cool node, in descending order."""
         names = self.scenario.loads.keys() - self.scenario.hot
         return sorted((self.counts[node] for node in names), reverse=True)
 
     @property
     def ratio(self) -> float:
-        """The fullest cool node against the cool nodes' mean."""
+        """Pods on the fullest cool node, divided by the mean of the cool nodes."""
         return max(self.cool) * len(self.cool) / max(1, sum(self.cool))
 
     def row(self, way: Way) -> tuple[str, ...]:
@@ -179,7 +181,7 @@ class Placement:
 
 @contextmanager
 def beside(envtest: Envtest, config: Doc | None, *, also_default: bool) -> Any:
-    """The scheduler that ``config`` is for, and the cluster's own where that is another one."""
+    """Run the scheduler with ``config``, and the default scheduler too with ``also_default``."""
     with scheduler(envtest, config), scheduler(envtest) if also_default else nullcontext():
         yield
 
@@ -188,7 +190,7 @@ def beside(envtest: Envtest, config: Doc | None, *, also_default: bool) -> Any:
 async def at_work(
     way: Way, scenario: Scenario, cluster: EnvtestCluster, folder: Path
 ) -> AsyncIterator[Doc | None]:
-    """The loads, and dynsched if the way needs it; how to configure the scheduler."""
+    """Set the loads, and run dynsched if the way needs it; yields the scheduler's configuration."""
     async with FakePrometheus() as prometheus:
         await set_loads(cluster, prometheus, scenario.loads)
         if scenario.others:
@@ -209,7 +211,7 @@ async def at_work(
 
 @asynccontextmanager
 async def injected(cluster: EnvtestCluster) -> AsyncIterator[None]:
-    """manifests/components/inject, for the namespace of the pods."""
+    """Apply manifests/components/inject, and label the namespace of the pods for it."""
     kubectl = Kubectl(cluster.kubeconfig)
     label = ("label", "namespace", "default")
     await asyncio.to_thread(kubectl, "apply", "-k", COMPONENTS / "inject")
@@ -245,7 +247,7 @@ async def trial(
 async def measure(
     options: argparse.Namespace, envtest: Envtest, folder: Path, console: Console
 ) -> list[str]:
-    """Print the tables; what misses a target."""
+    """Print the tables; returns the missed targets."""
     missed = []
     async with EnvtestCluster(envtest, folder) as cluster:
         for scenario in scenarios(options.pods, options.nodes):
@@ -274,7 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pods", type=int, default=60)
     parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=1, help="show the worst of so many")
+    parser.add_argument("--rounds", type=int, default=1, help="number; the worst is shown")
     parser.add_argument("--only", default="", help="only ways whose name contains this")
     parser.add_argument("--bare", action="store_true", help="pods that have no owner")
     options = parser.parse_args()

@@ -1,14 +1,14 @@
-"""How fast the scheduler's questions are answered, and in how much memory.
+"""How fast the extender answers kube-scheduler, and how much memory it needs.
 
     python benchmarks/extender.py [--nodes 5000] [--seconds 4] [--url http://host:9000]
 
-Starts the HTTP server in a process of its own, with the readings of a synthetic cluster (a tenth
-of its nodes is hot), and asks it over connections that stay open, for another pod each time: the
-same NodeNames in the same order; in another order for each pod, first /filter and then /prioritize,
-as kube-scheduler does it; about 500 of them, where each pod is assumed on the best node; with 5,000
-whole Nodes (9 KB each); and with a pod bound between any two questions, so that no answer can be
-kept. Then it prints what the parts of an answer take, in CPU time of this process. With --url it
-asks a running dynsched instead.
+Starts the HTTP server in a separate process with the readings of a synthetic cluster (a tenth of
+its nodes is hot). Then it sends requests over keep-alive connections, each for a different pod:
+the same NodeNames in the same order; NodeNames in a new order for each pod, first to /filter and
+then to /prioritize, as kube-scheduler does; about 500 NodeNames, with each pod assumed on the best
+node; 5,000 whole Nodes (9 KB each); and with a pod bound between any two requests, so that no
+answer can be cached. Finally it prints the CPU time that the parts of an answer take in this
+process. With --url it queries a running dynsched instance instead.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ from dynsched.web.app import make_app
 from dynsched.web.server import WebServer, parse_address
 
 TARGETS = {5000: "p50 1.2 ms", 15000: "p50 4 ms", 65000: "p50 20 ms"}
-"""By the number of nodes."""
+"""By number of nodes."""
 SEARCHERS = 16
-"""Goroutines of kube-scheduler that look at nodes, each at some that are neighbours."""
+"""Number of kube-scheduler's goroutines; each looks at a piece of neighbouring nodes."""
 ORDERS = 20
 WHOLE = 5000
-"""Whole Nodes in a body."""
+"""Number of whole Nodes in a body."""
 SOME = 500
-"""What kube-scheduler asks about in a cluster of 5,000 nodes, unless it is configured otherwise."""
+"""Default number of nodes in a request of kube-scheduler, in a cluster of 5,000 nodes."""
 UID = "11111111-2222-3333-4444-555555555555"
-"""Stands in a body for the uid of another pod each time."""
+"""Placeholder for the pod's uid, replaced in each request."""
 
 RULES = {
     "rules": [
@@ -84,8 +84,9 @@ def node_names(count: int) -> list[str]:
 
 
 def as_searched(names: list[str], rng: random.Random) -> list[str]:
-    """The names in the order in which kube-scheduler finds the nodes: each goroutine takes the next
-    few nodes, and lists each that fits, at once with the others.
+    """The names in the order in which kube-scheduler finds the nodes.
+
+    Its goroutines run concurrently. Each takes the next few nodes, and appends those that fit.
     """
     size = max(1, min(int(len(names) ** 0.5), len(names) // SEARCHERS + 1))
     pieces = iter([names[start : start + size] for start in range(0, len(names), size)])
@@ -104,7 +105,7 @@ def as_searched(names: list[str], rng: random.Random) -> list[str]:
 
 
 def ticked(names: list[str], rng: random.Random) -> tuple[Scene, dict[str, Node], Tick]:
-    """A tick over these nodes."""
+    """A scene, its nodes, and a tick over them."""
     room = {"cpu": 16.0, "memory": 64 * 2.0**30}
     nodes = {name: Node(name, allocatable=room) for name in names}
     scene = Scene(RULES, nodes.values())
@@ -115,7 +116,7 @@ def ticked(names: list[str], rng: random.Random) -> tuple[Scene, dict[str, Node]
 
 
 async def serve(count: int, *, bursts: bool) -> None:
-    """The server alone; prints its port. ``bursts``: another pod is bound before each question."""
+    """Run only the server; prints its port. ``bursts``: bind a pod before each /prioritize."""
     rng = random.Random(7)
     names = node_names(count)
     scene, nodes, tick = ticked(names, rng)
@@ -142,8 +143,9 @@ async def serve(count: int, *, bursts: bool) -> None:
 
 
 class Client:
-    """One connection that stays open; no more HTTP than the server speaks. It blocks, so that
-    little of what is measured is its own.
+    """One keep-alive connection, with just the HTTP that the server speaks.
+
+    It blocks, so that its own overhead adds little to what is measured.
     """
 
     def __init__(self, host: str, port: int, prefix: str) -> None:
@@ -159,7 +161,7 @@ class Client:
         self._socket.close()
 
     def ask(self, path: str, body: bytearray) -> None:
-        """One question, about a pod of its own, and the whole answer."""
+        """Send one request with a new pod uid, and read the whole response."""
         if (at := body.find(b'"uid":"')) > 0:
             start = at + len(b'"uid":"')
             body[start : start + len(UID)] = str(uuid.uuid4()).encode()
@@ -187,14 +189,14 @@ class Client:
 
 
 def times(client: Client, path: str, body: bytes, seconds: float) -> list[float]:
-    """How long each question took, one after the other."""
+    """The seconds of each request, sent one after the other."""
     return times_in_turn(client, [path], [body], seconds)[path]
 
 
 def times_in_turn(
     client: Client, paths: list[str], bodies: list[bytes], seconds: float
 ) -> dict[str, list[float]]:
-    """By path. Each body is sent to all the paths, one after the other."""
+    """The seconds of each request, by path. Each body is sent to all paths in turn."""
     in_turn = cycle([bytearray(body) for body in bodies])
     for path in paths:
         client.ask(path, next(in_turn))
@@ -210,7 +212,7 @@ def times_in_turn(
 
 
 def rate(make: Callable[[], Client], path: str, body: bytes, seconds: float) -> float:
-    """Questions a second of eight clients."""
+    """Requests per second of eight concurrent clients."""
 
     def one(_: int) -> int:
         with make() as client:
@@ -221,7 +223,7 @@ def rate(make: Callable[[], Client], path: str, body: bytes, seconds: float) -> 
 
 
 def names_body(names: list[str], scheduler: str = "default-scheduler") -> bytes:
-    """As Go writes it, without blanks."""
+    """Compact JSON, as Go encodes it."""
     pod = {
         "metadata": {"name": "p", "namespace": "d", "uid": UID},
         "spec": {"schedulerName": scheduler},
@@ -231,7 +233,7 @@ def names_body(names: list[str], scheduler: str = "default-scheduler") -> bytes:
 
 
 def nodes_body(count: int) -> bytes:
-    """Whole Nodes of 9 KB, as a cloud's are: most of it images."""
+    """Whole Nodes of 9 KB as in a cloud: most of it is images."""
     images = [
         {"names": [f"registry.example.com/team/image-{n}@sha256:{n:064x}"], "sizeBytes": n * 10**7}
         for n in range(60)
@@ -253,7 +255,7 @@ def nodes_body(count: int) -> bytes:
 
 @contextmanager
 def server(count: int, *, bursts: bool = False) -> Iterator[tuple[int, int]]:
-    """The process and the port of a server."""
+    """Run a server; yields its process id and port."""
     flags = ["--serve", "--nodes", str(count), *(["--bursts"] if bursts else [])]
     command = [sys.executable, __file__, *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -290,12 +292,12 @@ def ask_names(table: Table, make: Callable[[], Client], options: argparse.Namesp
             row(table, f"{path}, another order for each pod", found, target)
         found = times(one, "/prioritize", some, options.seconds)
         row(table, f"/prioritize, {SOME} of them", found)
-    for path, asked, what in (
+    for path, request_body, what in (
         ("/filter", body, ""),
         ("/prioritize", body, ""),
         ("/prioritize", some, f" {SOME} of them,"),
     ):
-        per_second = rate(make, path, asked, options.seconds)
+        per_second = rate(make, path, request_body, options.seconds)
         table.add_row(f"{path},{what} eight clients", f"{per_second:.0f} a second")
 
 
@@ -315,7 +317,7 @@ def ask_whole(table: Table, make: Callable[[], Client], count: int) -> None:
 def ask_about_cpu(
     table: Table, make: Callable[[], Client], names: list[str], pid: int, seconds: float
 ) -> None:
-    """What the server takes in all, for the same names and for another order each time."""
+    """Add the server's CPU per request, with the same and with changing orders of names."""
     rng = random.Random(11)
     orders = [names_body(as_searched(names, rng)) for _ in range(ORDERS)]
     with make() as one:
@@ -350,8 +352,9 @@ def run(options: argparse.Namespace) -> Table:
 
 
 def parts(count: int) -> Table:
-    """What the parts of an answer take without HTTP: the least of several times, as other programs
-    only make it longer.
+    """CPU of the parts of an answer, without HTTP.
+
+    The minimum of several measurements, because other programs can only make them longer.
     """
     names = node_names(count)
     _, _, tick = ticked(names, random.Random(7))
@@ -387,7 +390,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--url", help="a running dynsched to ask instead")
+    parser.add_argument("--url", help="query a running dynsched instance instead")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--bursts", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

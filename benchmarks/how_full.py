@@ -1,12 +1,13 @@
-"""How much fuller a cluster can be at the same overload, with each way to place pods.
+"""How much fuller a cluster can be at the same overload, for each way to place pods.
 
     python benchmarks/how_full.py [--seeds 3 | 41-48] [--way NAME]... [--peers] [--scenario NAME]
                                   [--at 60] [--processes N] [--plots FOLDER]
 
-The simulated loop (simulated_loop.py) is played at 50 to 85 % used. The default scheduler's
-node-time over 80 % at ``--at`` per cent is the line: for each way, the use at which it comes to the
-same, between two runs by a straight line. *Used* is what pods got, as a share of all CPU, the mean
-of all seeds: pods that wait, or want more than their node has, use less than was planned.
+The simulated loop (simulated_loop.py) runs at 50 to 85 % used. The reference is the default
+scheduler's node-time over 80 % at ``--at`` percent used. For each way, the table shows the use at
+which it reaches the same overload, interpolated linearly between two runs. *Used* is the CPU that
+pods got, as a share of all CPU, averaged over the seeds. It is below the planned use if pods wait,
+or want more than their node has.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from rich.table import Table
 from simulated_loop import DEFAULT, ORACLE, seeds_of, ways
 
 USED = tuple(range(50, 86, 5))
-"""Per cent of all CPU that pods use on average, as planned."""
+"""Planned mean use by pods, in percent of all CPU."""
 Curve = Sequence[tuple[float, float]]
-"""The share that was used, and the share of node-time over 80 %: one pair a planned use, rising."""
+"""(share used, share of node-time over 80 %) for each planned use, ascending."""
 
 
 def use_at(curve: Curve, overload: float) -> float | None:
-    """The use at which the overload is reached first; None where it is not within the curve."""
+    """The lowest use at which the overload is reached; None if it is outside the curve."""
     for (use, hot), (next_use, next_hot) in itertools.pairwise(curve):
         if hot <= overload < next_hot:
             return use + (next_use - use) * (overload - hot) / (next_hot - hot)
@@ -46,7 +47,7 @@ def use_at(curve: Curve, overload: float) -> float | None:
 def curves(
     scenario: str, names: Sequence[str], used: Sequence[int], seeds: range, processes: int | None
 ) -> dict[str, Curve]:
-    """Of each way, the mean of all seeds at each planned use."""
+    """The curve of each way, averaged over the seeds at each planned use."""
     jobs = [(scenario, name, share, seed) for name in names for share in used for seed in seeds]
     with multiprocessing.Pool(processes) as pool:
         found = dict(zip(jobs, pool.imap(_one, jobs), strict=True))
@@ -65,7 +66,7 @@ def _one(job: tuple[str, str, int, int]) -> Outcome:
 
 
 def table(found: dict[str, Curve], at: int, used: Sequence[int]) -> Table:
-    """A line for each way."""
+    """A table with one row per way."""
     start, overload = found[DEFAULT][list(used).index(at)]
     shown = Table(
         *("way", f"used at {overload:.1%} overload", "more than by default"),
@@ -90,10 +91,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=seeds_of, default=range(1, 4), help="a number, or 41-48")
     parser.add_argument("--scenario", choices=sorted(ALL), default="60 % used")
     parser.add_argument("--way", action="append", choices=sorted(ways()), default=None)
-    parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")
-    parser.add_argument("--at", type=int, choices=USED, default=60, help="per cent, by default 60")
-    parser.add_argument("--processes", type=int, help="so many; by default one a core")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw a picture there")
+    parser.add_argument("--peers", action="store_true", help="only other schedulers, no dynsched")
+    parser.add_argument("--at", type=int, choices=USED, default=60, help="percent, by default 60")
+    parser.add_argument("--processes", type=int, help="by default one per core")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write a picture there")
     options = parser.parse_args()
     names = options.way or list(peers.ways() if options.peers else ways())
     names = list(dict.fromkeys((DEFAULT, ORACLE, *names)))

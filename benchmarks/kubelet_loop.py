@@ -1,18 +1,18 @@
-"""The closed loop on real kubelets: small, slow, and nothing of it is simulated.
+"""The closed loop on real kubelets: small and slow, with nothing simulated.
 
     export KUBEBUILDER_ASSETS=/path/to/bin   # kubelet and all servers, as for `make e2e`; as root
     python benchmarks/kubelet_loop.py --file runs.jsonl [--at-most 2] [--modes default,order]
                                       [--first-seed 1] [--seeds 12] [--seconds 120] [--warm 60]
 
-Six nodes, each with 0.2 cores by its cgroup's quota; each pod is a container that serves requests
-(closedloop/serve.c, compiled by `cc`): they come at random, each takes 1 ms of CPU, and the time
-until its answer is written down. Prometheus scrapes cAdvisor's and the resource endpoint's series
-of each kubelet every 10 s. Everything goes at the speed of life, but pods live 2 minutes on
-average. What is hot and throttled is read from the nodes' cgroups once a second.
+There are six nodes, each limited to 0.2 cores by its cgroup's quota. Each pod is a container that
+serves requests (closedloop/serve.c, compiled with `cc`): they arrive at random, each takes 1 ms of
+CPU, and their latencies are recorded. Prometheus scrapes each kubelet's cAdvisor and resource
+endpoints every 10 s. Everything runs in real time, but pods live only 2 minutes on average. Hot and
+throttled time is read from the nodes' cgroups once a second.
 
-Each run takes --warm and --seconds, and half a minute more; it is added to --file, and those that
-are there already are not played again. When all are there the table of the file comes, with the
-simulator's figures for the same pods (the mean of eight runs of each).
+A run takes --warm, --seconds and another half a minute. Its result is appended to --file; runs that
+are already in the file are not repeated. Once all are there, the table is printed, with the
+simulator's figures for the same pods (the mean of eight simulator runs for each).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ COMPARED: Mapping[str, tuple[Value, str]] = {
     "periods throttled": (itemgetter("throttled"), "{:.1%}"),
     **{f"{name} of the requests, ms": (_latency(name), "{:.0f}") for name in QUANTILES},
 }
-"""What is shown with its difference from the default scheduler."""
+"""Columns that are shown with their difference from the default scheduler."""
 SHOWN: Mapping[str, tuple[Value, str]] = {
     "writes an hour and node": (itemgetter("writes"), "{:.0f}"),
     "CPU used": (itemgetter("used"), "{:.0%}"),
@@ -69,7 +69,7 @@ SHOWN: Mapping[str, tuple[Value, str]] = {
 
 
 def rules(content: Doc) -> Doc:
-    """The rules with the node's value by the kubelets' own series."""
+    """The rules with the node's value computed from the kubelets' series."""
     (rule,) = content["rules"]
     return {**content, "rules": [{**rule, "expr": EXPR}]}
 
@@ -77,10 +77,10 @@ def rules(content: Doc) -> Doc:
 async def measure(
     kubelets: Kubelets, scenario: Scenario, jobs: list[tuple[str, int]], file: Path
 ) -> None:
-    """Play them, each with a Prometheus of its own, so that no pod of another run is known."""
+    """Play the runs, each with a new Prometheus, so that it knows no pod of an earlier run."""
     known = modes(rules(read_rules(SHIPPED)))
     async with Cluster(kubelets, kubelets.folder) as cluster:
-        kubelets.stop_scheduler()  # each run has its own, or none
+        kubelets.stop_scheduler()  # each run starts its own scheduler, or none
         for name, seed in jobs:
             folder = kubelets.folder / f"{name}-{seed}"
             with on_kubelets.prometheus(kubelets, folder) as prometheus:
@@ -98,7 +98,7 @@ async def measure(
 
 
 def describe(loop: on_kubelets.OnKubelets, judged: on_kubelets.Judged) -> Run:
-    """What is kept of a run."""
+    """The figures of a run that are stored."""
     outcome = loop.result.outcome
     return asdict(judged) | {
         "beyond": outcome.beyond,
@@ -122,7 +122,7 @@ def describe(loop: on_kubelets.OnKubelets, judged: on_kubelets.Judged) -> Run:
 
 
 def table(runs: list[Run]) -> str:
-    """A row for each way: means of its runs, with the least and the most."""
+    """A row per way: the mean of its runs, with minimum and maximum."""
     compared = [f"{name} | against default, 95 %" for name in COMPARED]
     columns = ("", *compared, "pods on hot nodes", "requests", *SHOWN)
     lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * (len(columns) + len(compared))]
@@ -145,7 +145,7 @@ def table(runs: list[Run]) -> str:
 
 
 def simulated(runs: list[Run], scenario: Scenario) -> str:
-    """The same pods in the simulator, a line for each way."""
+    """The simulator's results for the same pods, one line per way."""
     known = modes(rules(read_rules(SHIPPED)))
     hot = {
         (run["mode"], run["seed"]): mean(
@@ -164,7 +164,7 @@ def simulated(runs: list[Run], scenario: Scenario) -> str:
 
 
 def lags(runs: list[Run]) -> str:
-    """What takes how long on kubelets: the means of all runs' quantiles, and the most."""
+    """Delays on kubelets: the means of the runs' quantiles, and the maximum."""
     found: dict[str, list[list[float]]] = defaultdict(list)
     for run in runs:
         for what, each in run["lags"].items():
@@ -182,13 +182,13 @@ def lags(runs: list[Run]) -> str:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--file", type=Path, required=True, help="of the runs, one a line")
-    parser.add_argument("--modes", default=",".join(USUAL), help="names, with commas between them")
-    parser.add_argument("--seeds", type=int, default=12, help="how many sequences of pods")
+    parser.add_argument("--file", type=Path, required=True, help="results, one run per line")
+    parser.add_argument("--modes", default=",".join(USUAL), help="names, separated by commas")
+    parser.add_argument("--seeds", type=int, default=12, help="number of pod sequences")
     parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--at-most", type=int, default=100, help="runs; 0: the table alone")
-    parser.add_argument("--seconds", type=float, default=120, help="that are judged")
-    parser.add_argument("--warm", type=float, default=60, help="seconds before those")
+    parser.add_argument("--at-most", type=int, default=100, help="runs; 0: print the table only")
+    parser.add_argument("--seconds", type=float, default=120, help="judged time of a run")
+    parser.add_argument("--warm", type=float, default=60, help="seconds before the judged time")
     parser.add_argument("--used", type=float, default=0.5, help="share of all CPU")
     return parser
 
@@ -211,14 +211,14 @@ def main() -> None:
     print(table(runs), "simulated:", simulated(runs, scenario), lags(runs), sep="\n\n")
     points = mean(run["error"] for run in runs)
     print(
-        f"\nThe rule's value is {points:.0f} points from what a node used in the last 10 s.\n"
+        f"\nThe rule's value differs by {points:.0f} points from a node's use in the last 10 s.\n"
         f"{len(NAMES)} nodes of {CPU} cores on {os.cpu_count()} cores, {options.seconds:g} s "
         f"judged after {options.warm:g} s"
     )
 
 
 def play(scenario: Scenario, jobs: list[tuple[str, int]], file: Path) -> None:
-    """On a cluster that is started for it."""
+    """Start a cluster, play the runs on it, and stop it."""
     programs = assets()
     if lacking := missing(programs) or ("" if shutil.which("cc") else "cc is not on PATH"):
         sys.exit(lacking)
@@ -233,7 +233,7 @@ def play(scenario: Scenario, jobs: list[tuple[str, int]], file: Path) -> None:
 
 
 def read(file: Path) -> list[Run]:
-    """The runs in the file."""
+    """The runs in the file; none if it does not exist."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 

@@ -1,14 +1,14 @@
-"""What the order costs the creation of a pod, on a real API server.
+"""The cost of the order for the creation of a pod, on a real API server.
 
     export KUBEBUILDER_ASSETS=/path/to/bin
     python benchmarks/order_creation.py [--nodes 5000] [--pods 2000]
 
-Pods are created one after the other, ten in turns in a namespace that asks for the order, in one
-that does not, in one with a policy of the same kind that adds nothing but an annotation, and in one
-without a policy, where the pod's own affinity has as many terms as the order gives. The order is
-written anew every 2 s meanwhile, as `dynsched run` does while it changes; each node's name has 44
-characters. The time of a creation is from the request to the end of the answer, the CPU what
-the API server used meanwhile, and the size that of the pod in protobuf, as etcd keeps it.
+Pods are created one after the other, in turns of ten, in four namespaces: one that gets the order;
+one without it; one whose policy of the same kind only adds an annotation; and one without a policy,
+whose pods already have as many affinity terms as the order adds. Meanwhile a new order is written
+every 2 s, as `dynsched run` does while the order changes. Node names have 44 characters. The time
+of a creation lasts from the request to the end of the response; CPU is what the API server used
+during it; the size is that of the pod in protobuf, as in etcd.
 
 Target: the 99th percentile differs by 1 ms at most, and a pod grows by 2 KiB at most.
 """
@@ -48,30 +48,30 @@ from dynsched.rules import keys
 
 OTHER, BARE, OWN = "without", "annotation-alone", "terms-of-its-own"
 BATCH = 10
-"""Pods created in one namespace before the next one has its turn."""
+"""Pods created in one namespace before it is the next one's turn."""
 WARM = 200
-"""Pods of each kind that are created first, and not counted."""
+"""Pods per namespace that are created first, and not counted."""
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @dataclass
 class Created:
-    """For the pods in one namespace: seconds, bytes, and the API server's CPU seconds in all."""
+    """Per pod in one namespace: seconds and bytes. ``cpu``: the API server's CPU seconds in all."""
 
     seconds: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     cpu: float = 0.0
 
     def figures(self) -> list[float]:
-        """p50, p90, p99 and the CPU of a pod in milliseconds; the mean and the largest size."""
+        """p50, p90, p99 and CPU per pod, in milliseconds; the mean and maximum size in bytes."""
         cuts = statistics.quantiles(self.seconds, n=100)
         times = [*(cuts[at - 1] for at in (50, 90, 99)), self.cpu / len(self.seconds)]
         return [*(1000 * each for each in times), statistics.mean(self.sizes), max(self.sizes)]
 
 
 def named(nodes: int) -> list[Ranked]:
-    """The nodes in an order by chance, and loads that rise."""
+    """The nodes in random order, with rising loads."""
     names = [f"gke-production-default-pool-8f0c2d4e-{number:07d}" for number in range(nodes)]
     random.shuffle(names)
     return [Ranked(name, load, load, 60) for load, name in enumerate(names)]
@@ -83,7 +83,7 @@ def order_of(nodes: int) -> Order:
 
 
 def affinity(nodes: int) -> dict[str, Any]:
-    """What the policy makes of the first of the lists."""
+    """The affinity that the policy makes of the first list."""
     (tiers, *_) = order_of(nodes).lists[""]
     host = {"key": keys.HOSTNAME_LABEL, "operator": "In"}
     terms = [
@@ -94,19 +94,19 @@ def affinity(nodes: int) -> dict[str, Any]:
 
 
 async def write(order: NodeOrder, nodes: int) -> None:
-    """An order like no other."""
+    """Write an order that differs from all earlier ones, because the nodes are shuffled."""
     await order.write(order_of(nodes), LASTS)
 
 
 async def renew(order: NodeOrder, nodes: int) -> None:
-    """Another one every APART seconds."""
+    """Write a new order every APART seconds."""
     while True:
         await asyncio.sleep(APART)
         await write(order, nodes)
 
 
 async def add_bare_policy(cluster: EnvtestCluster) -> None:
-    """A policy that reads no object and adds the annotation to the pods in BARE."""
+    """Add a policy that reads no parameter and adds the annotation to the pods in BARE."""
     await cluster.create_namespace(BARE)
     _, policy, binding, *_ = yaml.safe_load_all(order_component())
     binding["metadata"]["name"] = binding["spec"]["policyName"] = policy["metadata"]["name"] = BARE
@@ -131,9 +131,9 @@ async def add_bare_policy(cluster: EnvtestCluster) -> None:
 async def create(
     cluster: EnvtestCluster, namespace: str, number: int, own: dict[str, Any]
 ) -> tuple[float, int]:
-    """One pod: how long it took, and its size. ``own``: the affinity of those in OWN."""
-    # The volume of the service account's token, which admission is off for here: by its letters
-    # the policy chooses one of the lists.
+    """Create a pod; returns seconds and bytes. ``own``: the affinity for pods in OWN."""
+    # This volume stands in for the service account token's, because that admission plugin is off
+    # here. The policy chooses one of the lists by the letters in its name.
     volume = f"kube-api-access-{''.join(random.choices(_LETTERS, k=5))}"
     pod = make_pod(f"app-{number:06d}", volumes=[{"name": volume, "emptyDir": {}}])
     if namespace == OWN:

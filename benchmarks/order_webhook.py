@@ -1,14 +1,15 @@
-"""What the creation of a pod takes on a real API server: without the order, with it by the policy
-and by the webhook, and when something is wrong with the webhook.
+"""How long the creation of a pod takes on a real API server: without the order, with it from the
+policy or from the webhook, and when something is wrong with the webhook.
 
     export KUBEBUILDER_ASSETS=/path/to/bin
     python benchmarks/order_webhook.py [--nodes 1000] [--pods 500]
 
-`dynsched run` ranks nodes whose names have 44 characters. In each row pods are created one after
-the other, 20 of them where one takes long. A burst is 1,000 creations, 100 of them at a time. The
-time is from the request to the end of the answer; "order" is the share of the pods that got it.
+`dynsched run` ranks nodes whose names have 44 characters. Each row creates pods one after the
+other, or only 20 if each one takes long. A burst is 1,000 creations, 100 of them concurrently.
+The time lasts from the request to the end of the response; "order" is the share of pods that got
+the order.
 
-Target: no creation fails, and whatever is wrong costs a pod the webhook's second at most.
+Target: no creation fails, and no fault costs a pod more than the webhook's timeout of one second.
 """
 
 from __future__ import annotations
@@ -50,29 +51,29 @@ from dynsched.rules import keys
 
 FEW = 20
 BURST, AT_ONCE = 1000, 100
-"""With more at a time the API server refuses some, order or none: 429."""
+"""With more concurrent requests the API server refuses some with 429, with or without the order."""
 MIB = 1 << 20
 LEASE = ("--lease-namespace", "default", "--interval", "10")
 RULES = rules(order={"score": {"load": 1}})
 SERVICE = {"namespace": "default", "name": "dynsched", "port": 9443, "path": "/webhook/order"}
-OF_EDIT = "system:aggregate-to-edit"  # `edit` is put together by a controller
+OF_EDIT = "system:aggregate-to-edit"  # `edit` is empty without the controller that aggregates it
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 MAY_CREATE = {
     "metadata": {"name": "creator"},
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": OF_EDIT},
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "stranger"}],
 }
-"""Not as the admin, whose requests have no limit: a controller's wait for each other."""
+"""A plain user creates the pods: an admin's requests have no limit, those of a controller queue."""
 ASKS = {"metadata": {"labels": {keys.AVOID_LABEL: "true"}}}
 
 Created = tuple[float, bool]
-"""The seconds that a pod took, and whether it got the order."""
+"""Seconds for the pod, and whether it got the order."""
 Row = tuple[str, Sequence[float], float]
-"""What, the seconds of each creation, and the share of the pods that got the order."""
+"""Title, seconds of each creation, and the share of pods that got the order."""
 
 
 class Bench:
-    """Creates pods and keeps the rows of the table."""
+    """Creates pods and collects the rows of the table."""
 
     def __init__(self, cluster: EnvtestCluster, pods: int, session: aiohttp.ClientSession) -> None:
         self.cluster = cluster
@@ -93,12 +94,12 @@ class Bench:
         return time.perf_counter() - began, keys.ORDER_ANNOTATION.encode() in made
 
     async def row(self, what: str, pods: int | None = None, padding: int = 0) -> None:
-        """Pods one after the other."""
+        """Create pods one after the other."""
         pod = make_pod("probe")
         container = pod["spec"]["containers"][0]
         container["env"] = [{"name": "P", "value": "x" * padding}] if padding else []
         for _ in range(FEW if pods is None else 1):
-            await self.one(pod)  # a connection is made, code is warm
+            await self.one(pod)  # warm-up: connections and code
         self._keep(what, [await self.one(pod) for _ in range(pods or self._pods)])
 
     async def burst(self, what: str) -> None:
@@ -132,7 +133,7 @@ async def of_policy(bench: Bench, prometheus: FakePrometheus, folder: Path) -> N
 async def of_webhook(
     bench: Bench, operator: Operator, authority: Authority, other: Authority, port: int
 ) -> None:
-    """And what is wrong while the process runs."""
+    """Measure the webhook while it works and while the process is stopped or its CA is wrong."""
     async with configured(bench.cluster, configuration(authority.cert, url=at(port))):
         await until_told(bench.cluster)
         await bench.row("webhook")
@@ -150,7 +151,7 @@ async def of_webhook(
 
 
 async def without_anybody(bench: Bench, authority: Authority) -> None:
-    """Nobody listens, at an address or behind a Service."""
+    """Measure with nothing listening, at an address or behind a Service."""
     async with configured(bench.cluster, configuration(authority.cert, url=at(free_port()))):
         await asyncio.sleep(1)
         await bench.row("dynsched gone, connections are refused")
@@ -167,7 +168,7 @@ async def without_anybody(bench: Bench, authority: Authority) -> None:
 
 
 async def directly(authority: Authority, port: int) -> list[Row]:
-    """What no API server sends. The seconds until the status."""
+    """Send requests that no API server sends, and measure the seconds until the status."""
     head = {"kind": "AdmissionReview", "request": {"uid": "u", "object": make_pod("a")}}
     bodies = {
         "v1beta1": json.dumps(head | {"apiVersion": "admission.k8s.io/v1beta1"}).encode(),

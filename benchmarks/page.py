@@ -1,9 +1,9 @@
-"""The page of a large cluster: what it costs the process, and what it costs a browser.
+"""The page of a large cluster: its cost for the process, and for a browser.
 
     python benchmarks/page.py [--nodes 5000] [--rules 3] [--no-browser]
 
-Ticks are made by the real core. The browser is this machine's Chromium, and loads the page from
-a server in this process.
+The real core makes the ticks. The browser is this machine's Chromium; it loads the page from a
+server in this process.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 Row = tuple[str, str]
 TICKS = 8
 SETTLED = 0.6
-"""Seconds after an update in which the browser lays out and paints."""
+"""Seconds after an update to wait for layout and painting."""
 ABOUT = {"interval": 2.0, "graphs": "http://prometheus:9090", "leader": None, "order": None}
 
 
 def make_ticks(nodes: int, rules: int) -> list[Tick]:
-    """A minute apart; every value changes with each."""
+    """Ticks a minute apart; every value changes with each tick."""
     names = [f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(nodes)]
     made: list[dict[str, Any]] = [
         {"name": f"rule{number}", "expr": "x", "threshold": 80} for number in range(rules)
@@ -114,7 +114,7 @@ async def the_process(ticks: list[Tick]) -> list[Row]:
 
 
 async def the_browser(ticks: list[Tick]) -> list[Row]:
-    from browser import chromium, tab  # noqa: PLC0415 (without it there are the other figures)
+    from browser import chromium, tab  # noqa: PLC0415 (the other figures need no Playwright)
 
     store = make_store(time.monotonic)
     async with TestServer(make_app(store)) as server, chromium() as browser:
@@ -146,7 +146,7 @@ async def the_browser(ticks: list[Tick]) -> list[Row]:
 
 
 async def busy(session: CDPSession) -> float:
-    """Seconds for which the page's main thread has worked: scripts, styles, layout, painting."""
+    """Seconds that the page's main thread has worked: scripts, styles, layout, painting."""
     metrics = (await session.send("Performance.getMetrics"))["metrics"]
     return next(float(each["value"]) for each in metrics if each["name"] == "TaskDuration")
 

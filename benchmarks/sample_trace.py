@@ -1,15 +1,15 @@
-"""Which modules of dynsched one sample enters, from its query until the node's patch is answered.
+"""Traces a sample through the modules of dynsched, from its query to the response to the patch.
 
     python benchmarks/sample_trace.py [--calls]
 
-A tick of the evaluator of `dynsched run`, with the source for Prometheus and the client of the API
-server as they are in use, on a simulated API server and a small Prometheus on loopback. One of two
-nodes is marked, as it was some ticks before, so that nothing is imported or made for the first
-time; once with a rule alone, once by the expected load, with a pod that was just bound.
+It runs a tick of the evaluator of `dynsched run`, with the real Prometheus source and API client,
+against a simulated API server and a small Prometheus on loopback. One of two nodes is marked. It
+was marked some ticks before too, so that nothing is imported or initialised for the first time. It
+runs once with a plain rule, and once with the expected load and a pod that was just bound.
 
-An entry is a call of a function by another module of `dynsched/`, or by none (as the event loop and
-a thread's begin are). The continuation of a coroutine is none, nor is a call that Python makes for
-an operator or for a new object. ``--calls`` prints each entry.
+An entry is a call of a function by another module of `dynsched/`, or by none, for example by the
+event loop or at the start of a thread. Resuming a coroutine is not an entry, nor is a call that
+Python makes for an operator or for a new object. ``--calls`` prints each entry.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from dynsched_sim.examples import make_node
 ROOT = str(Path(dynsched.__file__).parent) + "/"
 SIMULATOR = str(Path(dynsched_sim.__file__).parent) + "/"
 REPORTED = "controller/reporting"
-"""The module that reports what was written."""
+"""The module that reports what was written; the trace ends there."""
 RULE: dict[str, Any] = {"name": "node-cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
 EXPECTED = {"by": "expected", "lag": "1m"}
 
@@ -74,11 +74,11 @@ def _module(file: str) -> str:
 
 
 class Trace:
-    """The entries while it is on, in their order."""
+    """Records the entries while it is active, in order."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self._seen: set[FrameType] = set()  # kept, so that no frame is taken for a former one
+        self._seen: set[FrameType] = set()  # keeps frames alive, so that no identity is reused
 
     def __enter__(self) -> Self:
         threading.setprofile(self._see)
@@ -106,7 +106,7 @@ class Trace:
 
 
 async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
-    """The third tick, in which worker-0 gets its mark."""
+    """The entries of the third tick, in which worker-0 gets its mark."""
     rules = FixedRules(parse_rules({"rules": [rule]}))
     stop = asyncio.Event()
     async with SimCluster(folder) as cluster, FakePrometheus() as prometheus:
@@ -136,8 +136,8 @@ async def trace(rule: dict[str, Any], folder: Path) -> list[Entry]:
         await watch
         for value in (95, 10, 95):
             prometheus.set(cpu={"worker-0": value, "worker-1": 10})
-            await asyncio.sleep(0.5)  # the Events of the tick before are written meanwhile
-            # The pool's threads are new ones, so that they are traced.
+            await asyncio.sleep(0.5)  # until the Events of the previous tick are written
+            # A new pool, because only threads that start later are traced.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
             with Trace() as found:
                 tick = await evaluator.tick()

@@ -1,29 +1,29 @@
-"""dynsched against a large cluster: start, memory, ticks, stalls, and a thousand marks.
+"""dynsched on a large cluster: start, memory, ticks, stalls, and a thousand marks.
 
     python benchmarks/scale.py [--nodes 5000] [--seconds 60] [--rules 3] [--interval 10]
 
-What is measured is `dynsched run`, the real one, in a process of its own. The API server is the
-simulator's, and Prometheus a stand-in that answers from memory with values that are a little
-different each time; each of them is a process of its own as well. The rows:
+It measures a real `dynsched run`. The API server is the simulator's, and a fake Prometheus answers
+from memory with slightly different values each time. All three are separate processes. The rows:
 
-- *start to ready, the servers' taken off*: the wall time, less the CPU time that these two
-  processes used meanwhile (they have one thread each, and wait for nobody else). On two cores they
-  partly work at the same time as dynsched, so that this takes off somewhat too much; its own CPU
-  time is the row below.
+- *start to ready, the servers' taken off*: the wall time, less the CPU time that the two servers
+  used meanwhile (each has one thread and waits for nothing else). On two cores they run partly in
+  parallel with dynsched, so this subtracts somewhat too much. dynsched's own CPU time is in the row
+  below.
 - *a tick beyond Prometheus*: the mean of `dynsched_tick_duration_seconds`, less the mean of
-  `dynsched_rule_query_duration_seconds` of the rule that took longest. The parsing of answers is
-  part of a query. *CPU time of one* has everything that the process does in an interval.
-- *1 % of the nodes change state*: by the last rule, a shadow rule, so that nothing is written.
-- *longest stall of the event loop*: of `/healthz`, asked by another process every 2 ms, while ticks
-  go on in which nodes change, and pages of `/nodes`, all of `/nodes`, `/metrics`, `/status` and
-  `/page/data` are asked for in turn. A server that does nothing is asked at the same time: it waits
-  for a core as well, and for nothing else.
-- *steady CPU beyond parsing*: less what the parsing of such answers takes in this process.
+  `dynsched_rule_query_duration_seconds` of the slowest rule. Parsing the answers is part of a
+  query. *CPU time of one* includes everything that the process does in an interval.
+- *1 % of the nodes change state*: for the last rule, which is a shadow rule, so that nothing is
+  written.
+- *longest stall of the event loop*: the latency of `/healthz`, which another process requests every
+  2 ms. Meanwhile ticks go on in which nodes change, and `/nodes`, `/metrics`, `/status` and
+  `/page/data` are requested in turn. A server that does nothing is probed at the same time for
+  comparison: it waits for a core as well, and for nothing else.
+- *steady CPU beyond parsing*: the steady CPU, less what parsing such answers takes in this process.
 
-With --real, the API server is kube-apiserver with etcd, of the folder KUBEBUILDER_ASSETS. It uses
-several cores, and dynsched waits for it: what is taken off the start is too much then.
+With --real, the API server is a kube-apiserver with etcd, from the folder KUBEBUILDER_ASSETS. It
+uses several cores, and dynsched waits for it, so the start row subtracts too much then.
 
-With PYTHONPATH set to another version's tree, that version is measured.
+Set PYTHONPATH to the tree of another version to measure that version.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ from scaling.servers import expression
 
 
 def rules(count: int) -> str:
-    """The rules file. The first rule goes by the expected load, and so the pods are watched; the
-    last one is on trial, and marks nothing.
+    """The rules file.
+
+    The first rule uses the expected load, so that dynsched watches pods. The last one is a shadow
+    rule and marks nothing.
     """
     one = {"threshold": 90, "clear_threshold": 80, "keep_firing_for": "1m"}
     made = [{"name": f"rule-{n}", "expr": expression(n), **one} for n in range(count)]
@@ -124,13 +126,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--real", action="store_true", help="a real API server, see above")
+    parser.add_argument("--real", action="store_true", help="use a real API server, see above")
     parser.add_argument("--marks", type=int, default=1000)
     parser.add_argument("--rules", type=int, default=3, help="at least 2")
     parser.add_argument("--interval", type=float, default=10.0, help="seconds between two ticks")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of the steady state")
-    parser.add_argument("--ticks", type=int, default=4, help="in which 1 %% of the nodes change")
-    parser.add_argument("--probe", type=float, default=30.0, help="seconds of looking for stalls")
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of the steady state")
+    parser.add_argument("--ticks", type=int, default=4, help="ticks with 1 %% of nodes changing")
+    parser.add_argument("--probe", type=float, default=30.0, help="seconds to look for stalls")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         rows = asyncio.run(measure(options, Path(folder)))

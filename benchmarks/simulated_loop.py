@@ -1,14 +1,14 @@
-"""How much overload each way of dynsched removes, in a simulated closed loop.
+"""How much overload each way to use dynsched removes, in a simulated closed loop.
 
     python benchmarks/simulated_loop.py [--seeds 3 | 41-48] [--scenario NAME]... [--way NAME]...
                                         [--trace FOLDER] [--peers] [--processes N] [--list]
                                         [--plots FOLDER]
     ... --seeds 941-943 --scenario "packed, *" --way "TargetLoadPacking, target *"
 
-Pods come and go, their true use makes the nodes' load, and metrics lag behind it. dynsched's own
-loop and extender decide, or another load-aware scheduler (closedloop/peers); a model of
+Pods come and go, their true use makes the nodes' load, and metrics lag behind it. Either dynsched's
+own loop and extender decide, or another load-aware scheduler (closedloop/peers); a model of
 kube-scheduler places the pods. *Avoidable overload* is the node-time over 80 % under the default
-scheduler, less that under an oracle which always sees the true load. No servers are needed. An hour
+scheduler, minus that under an oracle that always sees the true load. No servers are needed. An hour
 of 50 nodes takes some seconds.
 """
 
@@ -50,14 +50,14 @@ from rich.console import Console
 from rich.table import Table
 
 Outcomes = Mapping[tuple[str, str, int], Outcome]
-"""Scenario, way, seed -> what came of it."""
+"""Scenario, way, seed -> result of the run."""
 
 DEFAULT, ORACLE = "default scheduler", "oracle"
 
 
 @functools.cache
 def shipped() -> Doc:
-    """The shipped rule of CPU, with the soft taint beside the label."""
+    """The shipped CPU rule, with the soft taint in addition to the label."""
     content = read_rules(SHIPPED)
     return {**content, "mark": {**content["mark"], "taint": TAINT}}
 
@@ -69,26 +69,26 @@ ORDERS: dict[str, Doc] = {
     "pack to 50": {"equal_below": 50, "pack": True},
     "pack to 55": {"equal_below": 55, "pack": True},
 }
-"""Other settings of the order than its defaults."""
+"""Settings of the order that differ from its defaults."""
 
 
 def label_only() -> Doc:
-    """The shipped rule of CPU as it is shipped."""
+    """The shipped CPU rule with the label only, as it is shipped."""
     return {**shipped(), "mark": {"label": shipped()["mark"]["label"]}}
 
 
 def scoring(method: str) -> Doc:
-    """The shipped rule, and a profile of the extender."""
+    """The shipped rule, with a profile for the extender."""
     return scored(shipped(), method)
 
 
 def ways() -> dict[str, Callable[[World], Player]]:
-    """Who may place the pods, by name."""
+    """The ways to place pods, by name."""
 
     def by(content: Doc, **how: bool) -> Callable[[World], Dynsched]:
         return functools.partial(Dynsched, content=content, **how)
 
-    asked: Doc = {"marks": False, "extender": True}
+    extender_only: Doc = {"marks": False, "extender": True}
     expected = by_expected_load(shipped())
     return {
         DEFAULT: Default,
@@ -118,11 +118,11 @@ def ways() -> dict[str, Callable[[World], Player]]:
         "order, and descheduler by load": with_low_node_utilization(
             by(ordered(shipped()), marks=False, order=True), BY_QUERY, World.measured
         ),
-        "extender": by(scoring("relative"), **asked),
-        "extender, kubelets not scraped": by(scoring("relative"), **asked, kubelets=False),
+        "extender": by(scoring("relative"), **extender_only),
+        "extender, kubelets not scraped": by(scoring("relative"), **extender_only, kubelets=False),
         "extender and taint": by(scored(shipped(), "relative"), extender=True),
-        "second scheduler": by(scoring("relative"), by_requests=False, **asked),
-        "extender, linear": by(scoring("linear"), **asked),
+        "second scheduler": by(scoring("relative"), by_requests=False, **extender_only),
+        "extender, linear": by(scoring("linear"), **extender_only),
         **peers.ways(),
     }
 
@@ -133,7 +133,7 @@ def measure(
     seeds: range,
     processes: int | None = None,
 ) -> Outcomes:
-    """Run everything, in so many processes; None: one a core."""
+    """Run all jobs in this many processes; by default one per core."""
     jobs = [
         (scenario, way, seed)
         for scenario in scenarios
@@ -149,19 +149,19 @@ def measure(
 
 
 def _one(job: tuple[Scenario, str, int]) -> Outcome:
-    logging.disable(logging.CRITICAL)  # thousands of ticks: what dynsched logs is not the point
+    logging.disable(logging.CRITICAL)  # the log of thousands of ticks is of no interest
     scenario, way, seed = job
     return simulate(scenario, seed, ways()[way])
 
 
 def removed(found: Outcomes, scenario: str, way: str, seed: int) -> float:
-    """The share of the avoidable overload that is removed."""
+    """The share of the avoidable overload that the way removes."""
     before, best = found[scenario, DEFAULT, seed].hot, found[scenario, ORACLE, seed].hot
     return (before - found[scenario, way, seed].hot) / (before - best)
 
 
 def removed_of_all(found: Outcomes, scenario: str, way: str, seeds: range) -> float:
-    """The same of all seeds together: one with little to avoid counts little."""
+    """As `removed`, for the sum of all seeds: a seed with little to avoid has little weight."""
     before, best, after = (
         sum(found[scenario, name, seed].hot for seed in seeds) for name in (DEFAULT, ORACLE, way)
     )
@@ -169,7 +169,7 @@ def removed_of_all(found: Outcomes, scenario: str, way: str, seeds: range) -> fl
 
 
 def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) -> Table:
-    """One scenario: a line for each way."""
+    """The table of one scenario, with a row per way."""
     shown = Table(
         *("way", "node-time over 80 %", "removed", "least to most"),
         *("beyond capacity", "pods on hot nodes", "pod-time short of CPU, p99 of pods", "used"),
@@ -198,7 +198,7 @@ def table(found: Outcomes, scenario: str, names: Iterable[str], seeds: range) ->
 
 
 def summary(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
-    """All scenarios: the share of the avoidable overload that each way removes, of all seeds."""
+    """The table of all scenarios: the share of avoidable overload that each way removes."""
     scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
     ways_shown = [name for name in names if name not in (DEFAULT, ORACLE)]
     shown = Table(
@@ -221,7 +221,7 @@ def summary(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
 
 
 def fewer_nodes(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
-    """All scenarios: nodes without a pod, and node-time over 80 %."""
+    """The table of all scenarios: nodes without a pod, and node-time over 80 %."""
     shown_ways = list(dict.fromkeys((DEFAULT, *names)))
     title = "nodes without a pod, and node-time over 80 %"
     shown = Table("scenario", *shown_ways, title=title, box=box.MARKDOWN)
@@ -233,7 +233,7 @@ def fewer_nodes(found: Outcomes, names: Iterable[str], seeds: range) -> Table:
 
 
 def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> None:
-    """The pictures of docs/effect.md."""
+    """Write the pictures for docs/effect.md."""
     scenarios = list(dict.fromkeys(scenario for scenario, _, _ in found))
     shown = [name for name in names if name not in (DEFAULT, ORACLE)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -250,41 +250,41 @@ def plot(found: Outcomes, names: Iterable[str], seeds: range, folder: Path) -> N
 
 
 def seeds_of(text: str) -> range:
-    """A number of seeds from 1 on, or the first and the last."""
+    """Parse a number of seeds, which start at 1, or the first and the last seed."""
     first, _, last = text.rpartition("-")
     return range(int(first or 1), int(last) + 1)
 
 
 def matching(patterns: Iterable[str] | None, names: Iterable[str]) -> list[str]:
-    """The names that the patterns match; all without a pattern. ValueError: one matches none."""
+    """The names that match a pattern, or all without patterns. ValueError if one matches none."""
     known = list(names)
     if patterns is None:
         return known
     found = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
     for pattern, matches in found.items():
         if not matches:
-            raise ValueError(f"no name matches {pattern!r}; --list shows the names")
+            raise ValueError(f"no name matches {pattern!r}; --list prints the names")
     return list(dict.fromkeys(itertools.chain.from_iterable(found.values())))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=seeds_of, default=range(1, 4), help="a number, or 41-48")
-    parser.add_argument("--scenario", action="append", help="a name of --list, or a pattern: *")
-    parser.add_argument("--way", action="append", help="a name of --list, or a pattern: *")
-    parser.add_argument("--peers", action="store_true", help="other schedulers, and no way of ours")
-    parser.add_argument("--processes", type=int, help="so many; by default one a core")
+    parser.add_argument("--scenario", action="append", help="a name from --list, or a pattern: *")
+    parser.add_argument("--way", action="append", help="a name from --list, or a pattern: *")
+    parser.add_argument("--peers", action="store_true", help="only other schedulers, no dynsched")
+    parser.add_argument("--processes", type=int, help="by default one per core")
     parser.add_argument(
-        "--trace", type=Path, metavar="FOLDER", help="play the series of use in it (docs/effect.md)"
+        "--trace", type=Path, metavar="FOLDER", help="play the series in it (docs/effect.md)"
     )
-    parser.add_argument("--list", action="store_true", help="the names of scenarios and ways")
-    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures there")
+    parser.add_argument("--list", action="store_true", help="print the scenarios and ways")
+    parser.add_argument("--plots", type=Path, metavar="FOLDER", help="write pictures there")
     options = parser.parse_args()
     scenarios = ALL
     if options.trace:
         scenarios = of_trace(options.trace)
         try:
-            read(options.trace)  # now, so that each process has it
+            read(options.trace)  # before the processes start, so that each has it
         except ValueError as error:
             parser.error(f"--trace: {error}")
     if options.list:

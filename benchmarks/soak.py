@@ -1,20 +1,20 @@
-"""A simulated day of faults: does anything grow, and does anything go wrong?
+"""A simulated day of faults: does any resource grow, and does anything go wrong?
 
     python benchmarks/soak.py [--hours 24] [--nodes 500] [--seed 1]
 
 Real, in this process: `Loop.run`, the rules file and its reload, kopf's watch in its thread, the
-store, the client with its retries, the Lease's election, Events, the store of ticks with its
-metrics, and (in one tick of ten) the Prometheus source. Simulated: the API server (over HTTP on
-loopback), Prometheus, and time. A tick does not wait for the next one, but is told that 40 s have
-passed: at the default interval of 10 s a day would be four times as many. What waits on the
-machine's own clock (retries, back-off, the watch, the Lease) waits a fraction of its usual time.
+node store, the API client with its retries, leader election, Events, the store of ticks with its
+metrics, and (in every tenth tick) the Prometheus source. Simulated: the API server (over HTTP on
+loopback), Prometheus, and time. A tick does not wait for the next one; instead the clock advances
+by 40 s. At the default interval of 10 s a day would have four times as many ticks. Waits on the
+machine's own clock (retries, back-off, the watch, the Lease) take a fraction of their usual time.
 
-Bounds, on all that this process holds, the simulator included: from the first hour on resident
-memory may grow by GROWTH, the number of Python's blocks of memory by BLOCKS; of tasks (in all
-threads), open files and threads there may be no more of any kind, but for CONNECTIONS. At every
-write, foreign content, the cap on marks and the Lease are looked at; after a restore of an older
-state all nodes must soon be known as they are; at the end nothing may be due, and nothing be left
-after a prune. Exits with 1 when a bound is broken.
+The bounds apply to the whole process, simulator included. From the first hour on, resident memory
+may grow by GROWTH, and Python's memory blocks by BLOCKS. No kind of task (in any thread), open file
+or thread may become more numerous, except for CONNECTIONS. Every write is checked for foreign
+content, for the cap on marks and for the Lease. After a restore of an older state, dynsched must
+soon know all nodes as they are. At the end nothing may be due, and nothing may be left after a
+prune. Exits with 1 if a bound is broken.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from dynsched.kube import node_watch, transport
 from dynsched.util import stopping
 
 GROWTH = 8.0
-"""MB of resident memory that may be gained from the first hour on: eight bytes a node and tick.
-What is in use does not grow; the gaps that the day's peaks leave in the heap make up to 7.5 MB."""
+"""Allowed growth of resident memory after the first hour, in MB: eight bytes per node and tick. The
+memory in use does not grow; the gaps that the day's peaks leave in the heap take up to 7.5 MB."""
 BLOCKS = 20_000
-"""Blocks of Python's allocator that may be gained, of some 400,000: ten a tick. Up to 10,000 come
-and go with the nodes, the marks and the Events that there happen to be."""
+"""Allowed growth in blocks of Python's allocator, of some 400,000: ten per tick. Up to 10,000 come
+and go with the current nodes, marks and Events."""
 CONNECTIONS = 2
-"""Connections to the API server that may be open beyond those of the first hour: one that is idle
-is kept for the next call, and how many there are depends on how many calls were last under way."""
+"""Connections to the API server allowed in addition to those of the first hour. Idle ones are kept
+for the next call, so their number depends on how many recent calls were concurrent."""
 ROOM = Counter({"task RequestHandler.start": CONNECTIONS, "file socket:[N]": 2 * CONNECTIONS})
-"""What they are in this process, which has both ends of each."""
+"""The objects behind CONNECTIONS; this process has both ends of each connection."""
 FASTER = 50.0
-"""What waits on the machine's clock waits so many times less."""
+"""Factor by which waits on the machine's clock are shortened."""
 
 
 def hurry() -> None:
-    """Shorten what waits on the machine's clock, and make the log but throw it away."""
+    """Shorten waits on the machine's clock, and produce all log records but discard them."""
     usual, kopfs = stopping.jittered, node_watch.kopf_settings
 
     def settings() -> kopf.OperatorSettings:
@@ -86,9 +86,10 @@ def hurry() -> None:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the process holds at one moment. ``resident`` in MB; ``blocks`` of Python's allocator;
-    ``kinds`` of tasks, files and threads.
+class Sample:
+    """The resources of the process at one moment.
+
+    ``resident``: MB. ``blocks``: of Python's allocator. ``kinds``: tasks, files and threads.
     """
 
     hour: float
@@ -97,23 +98,24 @@ class Held:
     kinds: Counter[str]
 
     def count(self, what: str) -> int:
-        """All kinds of tasks, files or threads together."""
+        """Number of tasks, files or threads of all kinds."""
         return sum(number for kind, number in self.kinds.items() if kind.startswith(what))
 
 
 class Meter:
-    """Measures, when all is calm. ``held`` is what it found."""
+    """Measures the resources while all is calm. ``samples`` has the results."""
 
     def __init__(self, world: World) -> None:
-        self.held: list[Held] = []
+        self.samples: list[Sample] = []
         self._world = world
 
     async def measure(self) -> None:
-        """What is idle (a connection, say) goes within a second or two, what leaked does not: at
-        first the most that is there after that counts, later the least.
+        """Measure for a few seconds: idle resources such as connections go away, leaks stay.
+
+        The first measurement takes the maximum, later ones take the minimum.
         """
-        if self.held:
-            usual, until, kinds = self.held[0].kinds + ROOM, time.monotonic() + 8.0, _kinds()
+        if self.samples:
+            usual, until, kinds = self.samples[0].kinds + ROOM, time.monotonic() + 8.0, _kinds()
             while time.monotonic() < until and not kinds <= usual:
                 await asyncio.sleep(0.2)
                 kinds &= _kinds()
@@ -125,44 +127,44 @@ class Meter:
                 kinds |= _kinds()
         gc.collect()
         with suppress(OSError, AttributeError):  # not glibc
-            ctypes.CDLL(None).malloc_trim(0)  # what it keeps in reserve depends on the last peak
+            ctypes.CDLL(None).malloc_trim(0)  # glibc's reserve depends on the last peak
         hour = self._world.clock.passed / HOUR
-        self.held.append(Held(hour, memory(os.getpid())[0], sys.getallocatedblocks(), kinds))
+        self.samples.append(Sample(hour, memory(os.getpid())[0], sys.getallocatedblocks(), kinds))
 
 
 def _kinds() -> Counter[str]:
     kinds = Counter(f"thread {re.sub('[0-9]+', 'N', one.name)}" for one in threading.enumerate())
-    for task in gc.get_objects():  # of all threads: `asyncio.all_tasks` knows one loop's only
+    for task in gc.get_objects():  # `asyncio.all_tasks` knows the tasks of one loop only
         if type(task) is asyncio.Task and not task.done():
             kinds[f"task {getattr(task.get_coro(), '__qualname__', task)}"] += 1
     for file in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one by which we list
+        with suppress(FileNotFoundError):  # the descriptor of this listing
             kinds[f"file {re.sub('[0-9]+', 'N', str(file.readlink()))}"] += 1
     return kinds
 
 
-def broken_bounds(world: World, held: list[Held]) -> list[str]:
-    """What is not as it should be, one line each."""
-    first = held[0]
+def broken_bounds(world: World, samples: list[Sample]) -> list[str]:
+    """The broken bounds and violations, one line each."""
+    first = samples[0]
     broken = world.violations[:20]
-    for later in held[1:]:
+    for later in samples[1:]:
         since = f"from hour {first.hour:.1f} to hour {later.hour:.1f}"
         growth = later.resident - first.resident
         if growth > GROWTH:
             broken.append(f"{since} resident memory grew by {growth:.1f} MB")
         if later.blocks - first.blocks > BLOCKS:
-            broken.append(f"{since} Python holds {later.blocks - first.blocks:,} blocks more")
+            broken.append(f"{since} Python holds {later.blocks - first.blocks:,} more blocks")
         more = later.kinds - first.kinds - ROOM
         broken += [f"{since} there are {number} too many: {kind}" for kind, number in more.items()]
     return broken
 
 
-async def soak(options: argparse.Namespace, folder: Path) -> tuple[World, list[Held]]:
-    # All threads of the pool from the start: it makes them one by one, when it first needs them.
+async def soak(options: argparse.Namespace, folder: Path) -> tuple[World, list[Sample]]:
+    # Start all threads of the pool now; otherwise they would appear later and look like a leak.
     await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.1) for _ in range(32)))
     world = World(options.nodes, options.seed)
     await world.start()
-    gc.freeze()  # what is there already need not be looked through again and again
+    gc.freeze()  # exclude what exists already from all later collections
     day = Day(world, folder, options.hours, options.seed)
     meter = Meter(world)
     try:
@@ -170,23 +172,23 @@ async def soak(options: argparse.Namespace, folder: Path) -> tuple[World, list[H
     finally:
         await day.close()
         await world.stop()
-    return world, meter.held
+    return world, meter.samples
 
 
-def show(title: str, world: World, held: list[Held]) -> None:
+def show(title: str, world: World, samples: list[Sample]) -> None:
     console = Console()
     table = Table("what", "how often", title=title)
     for what, number in sorted(world.happened.items(), key=lambda pair: -pair[1]):
         table.add_row(what, f"{number:,}")
     table.add_row("violations", f"{len(world.violations)}")
     console.print(table)
-    holds = Table("at hour", "resident memory", "blocks", "tasks", "open files", "threads")
-    for each in held:
+    usage = Table("at hour", "resident memory", "blocks", "tasks", "open files", "threads")
+    for each in samples:
         numbers = (str(each.count(what)) for what in ("task", "file", "thread"))
-        holds.add_row(f"{each.hour:.1f}", f"{each.resident:.1f} MB", f"{each.blocks:,}", *numbers)
-    console.print(holds)
-    growth = max(each.resident for each in held) - held[0].resident
-    blocks = max(each.blocks for each in held) - held[0].blocks
+        usage.add_row(f"{each.hour:.1f}", f"{each.resident:.1f} MB", f"{each.blocks:,}", *numbers)
+    console.print(usage)
+    growth = max(each.resident for each in samples) - samples[0].resident
+    blocks = max(each.blocks for each in samples) - samples[0].blocks
     print(
         f"memory {growth:+.1f} MB, bound {GROWTH:g}; blocks {blocks:+,}, bound {BLOCKS:,}; "
         f"of each kind of task, file and thread: bound 0, and {CONNECTIONS} connections"
@@ -200,16 +202,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.hours < 1:
-        parser.error("--hours: an hour at least")
+        parser.error("--hours: at least 1")
     hurry()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        world, held = asyncio.run(soak(options, Path(folder)))
+        world, samples = asyncio.run(soak(options, Path(folder)))
     took = time.monotonic() - began
     what = f"{options.hours:g} h by {INTERVAL:g} s, {options.nodes} nodes, seed {options.seed}"
-    show(f"{what}, in {took:.0f} s", world, held)
+    show(f"{what}, in {took:.0f} s", world, samples)
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}")
-    broken = broken_bounds(world, held)
+    broken = broken_bounds(world, samples)
     for line in broken:
         print(f"BROKEN: {line}")
     return 1 if broken else 0

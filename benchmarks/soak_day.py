@@ -1,7 +1,7 @@
-"""The soak's day: what befalls the world and the process under test.
+"""The day of the soak: the faults and changes that the world and the process go through.
 
-In the first hour every kind of fault takes its turn, besides those that are drawn at random: what
-the process holds after that hour, its peaks included, is what later hours are compared with.
+In the first hour every kind of fault occurs in turn, in addition to random ones. The resources of
+the process after that hour, peaks included, are what later hours are compared with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dynsched_sim.apiserver.faults import Fault, Faults
 Kind = TypeVar("Kind")
 
 REST = 60
-"""Ticks at the end, without a fault; in the last third of them nothing may be due."""
+"""Ticks without a fault at the end; in the last third of them nothing may be due."""
 
 TICKS_AN_HOUR = round(HOUR / INTERVAL)
 
@@ -36,8 +36,9 @@ _TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 
 def rules(number: int, draw: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> dict[str, Any]:
-    """The ``number``-th content of the rules file; its second rule's name is never used again.
-    ``draw`` takes one of several.
+    """The content of the rules file with this number; its second rule has a new name each time.
+
+    ``draw`` chooses one of several changes.
     """
     first = {"name": FIRST_RULE, "expr": "cpu", "threshold": 80, "clear_threshold": 70}
     first |= {"for": "1m", "keep_firing_for": "2m"}
@@ -56,7 +57,7 @@ def rules(number: int, draw: Callable[[list[dict[str, Any]]], dict[str, Any]]) -
 
 
 class Day:
-    """The time that is lived through, and what befalls the world in it."""
+    """Runs the simulated time, with the events that happen in it."""
 
     def __init__(self, world: World, folder: Path, hours: float, seed: int) -> None:
         self.world = world
@@ -73,7 +74,7 @@ class Day:
         self._is_rivals_turn = False
         self._tick = 0
         world.rules = lambda: self._rules.rule_set
-        self._happening = {  # each about once in so many ticks
+        self._happening = {  # mean number of ticks between two occurrences
             self._nodes_change: 7,
             self._many_get_hot: 240,
             self._marked_are_ignored: 60,
@@ -89,7 +90,7 @@ class Day:
         }
 
     async def live(self, measure: Callable[[], Awaitable[None]]) -> None:
-        """All of it. ``measure`` is called when all is calm: after an hour, and each quarter."""
+        """Run everything. ``measure`` is called while calm: after an hour and each quarter."""
         self._process = Process(self.world, self._kubeconfig, self._rules)
         await self._process.start()
         self._rivals_api, self._rival = await elector(str(self._kubeconfig), "rival")
@@ -98,20 +99,20 @@ class Day:
         points = {min(TICKS_AN_HOUR, total // 4), total // 4, total // 2, total * 3 // 4, total}
         while self._tick < total:
             self._tick += 1
-            await self._befall()
+            await self._apply_events()
             await self._do_tick()
             if self._tick % TICKS_AN_HOUR == 0:
                 self.world.forget_events()
             if self._tick in points:
                 await self._calm_down()
                 await measure()
-                # A new process would have forgotten what grew in the old one.
+                # A restart would hide growth in the old process.
                 self._happening.pop(self._process_restarts, None)
         await self._rest()
         await self._prune()
 
     async def close(self) -> None:
-        """Stop the process."""
+        """Stop the process, and close the rival's client."""
         if self._outage is not None:
             await self._outage
         await self._process.stop()
@@ -133,9 +134,9 @@ class Day:
         counts["queries that failed"] += sum(health.error is not None for health in tick.rules)
         return tick
 
-    # --- what befalls ---
+    # --- events ---
 
-    async def _befall(self) -> None:
+    async def _apply_events(self) -> None:
         self.world.is_known = self.world.is_known or self._process.knows_all()
         self.world.judge_the_sight()
         due = [undo for at, undo in self._undo if at <= self._tick]
@@ -153,19 +154,19 @@ class Day:
                 await what()
 
     def _draw(self, what: str, kinds: list[Kind]) -> Kind:
-        """One of them: first each of them once, in their order, then any."""
+        """Choose one of ``kinds``: at first each of them once, in order, then at random."""
         not_yet = self._not_yet.setdefault(what, list(range(len(kinds))))
         return kinds[not_yet.pop(0)] if not_yet else self._chance.choice(kinds)
 
     def _later(self, undo: Callable[[], Awaitable[None]]) -> None:
-        """Soon; at times after more than ``stale_after``."""
+        """Undo it soon; sometimes later than ``stale_after``."""
         self._undo.append((self._tick + self._chance.choice([1, 1, 2, 3, 20]), undo))
 
     async def _nodes_change(self) -> None:
         self.world.come_and_go()
 
     async def _many_get_hot(self) -> None:
-        """And while the cap on marks binds, some of the marked are taken out."""
+        """Make many nodes hot; while the cap on marks binds, exclude some marked nodes."""
         self.world.heat_many()
         self._undo += [(self._tick + soon, self._marked_are_ignored) for soon in (3, 5, 7)]
 
@@ -203,7 +204,7 @@ class Day:
         self._draw("api", faulty)()
 
     async def _api_is_down(self) -> None:
-        """For some ticks: minutes of the simulated time."""
+        """Stop the API server for some ticks, which are minutes of simulated time."""
 
         async def outage() -> None:
             await self.world.server.down()
@@ -220,7 +221,7 @@ class Day:
         self.world.server.drop_watches(how)
 
     async def _older_state_is_put_back(self) -> None:
-        """A restore of etcd, to what there was some minutes ago."""
+        """Restore etcd to its state of some minutes ago."""
         backup = self.world.back_up()
 
         async def restore() -> None:
@@ -241,7 +242,7 @@ class Day:
             self._later(again)
 
     async def _leader_changes(self) -> None:
-        """A rival leads for a while; it has no loop, so nobody writes."""
+        """Let a rival lead for a while; it has no evaluator, so nobody writes."""
         await self._process.resign()
         self._is_rivals_turn, done = True, asyncio.Event()
         running = asyncio.create_task(self._rival.run(done))
@@ -275,24 +276,24 @@ class Day:
     # --- calm ---
 
     async def _calm_down(self) -> None:
-        """All faults end, and dynsched comes to know it."""
+        """End all faults, and wait until dynsched has recovered."""
         if self._outage is not None:
             await self._outage
         self.world.server.faults = Faults()
-        self.world.server.store.compact()  # the simulator's memory, or it would be measured too
+        self.world.server.store.compact()  # so that the simulator's memory is not measured
         undo, self._undo = self._undo, []
         for _, each in undo:
             await each()
         async with asyncio.timeout(30):
-            while not self._process.is_calm():  # noqa: ASYNC110 - no event tells it
+            while not self._process.is_calm():  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.05)
         tick = await self._do_tick(still=True)
         seen = set(tick.evaluation.table.marked)
         if odd := sorted((seen ^ self.world.marked) - self.world.strays()):
-            self.world.violations.append(f"the tick's marks are not the cluster's: {odd[:5]}")
+            self.world.violations.append(f"the tick's marks differ from the cluster's: {odd[:5]}")
 
     async def _rest(self) -> None:
-        """Nothing changes any more: soon nothing is written any more."""
+        """Nothing changes any more, so soon nothing may be written."""
         for number in range(REST):
             tick = await self._do_tick(still=True)
             if number >= REST * 2 // 3 and tick.planned:

@@ -1,4 +1,4 @@
-"""The process under test, put together as `controller.main` does it."""
+"""The process under test, assembled as in `controller.main`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from dynsched.web.ticks import TickStore
 
 
 class EvaluatorsCluster(NodeCluster):
-    """The cluster as the evaluator has it. The judge gets the very nodes that it reads: the
-    watch, in its thread, may change them between any two reads.
+    """The evaluator's cluster, which passes the nodes that it reads on to the judge.
+
+    The judge needs exactly those, because the watch's thread may change nodes between two reads.
     """
 
     def __init__(self, client: KubeClient, watch: NodeWatch, world: World) -> None:
@@ -36,13 +37,13 @@ class EvaluatorsCluster(NodeCluster):
         self._world = world
 
     def nodes(self) -> Mapping[str, Node]:
-        """As `NodeCluster` has it. A tick reads before it decides, and again after its writes."""
+        """As in `NodeCluster`. A tick reads before it decides, and again after its writes."""
         self._world.seen = super().nodes()
         return self._world.seen
 
 
 class Process:
-    """What `dynsched run` is made of, but for its web server and its signals."""
+    """The parts of `dynsched run`, without its web server and signal handlers."""
 
     def __init__(self, world: World, kubeconfig: Path, rules_file: RulesFile) -> None:
         self._world = world
@@ -52,7 +53,7 @@ class Process:
         self._ticks: asyncio.Queue[Tick] = asyncio.Queue()
 
     async def start(self) -> None:
-        """Back when it leads and knows all nodes."""
+        """Start; returns once the process leads and knows all nodes."""
         clock, url = self._world.clock, self._world.prometheus.url
         self._api, self._elector = await elector(self._kubeconfig, IDENTITY)
         self.client = KubeClient(await load_credentials(self._kubeconfig), self._elector.writer)
@@ -84,11 +85,11 @@ class Process:
         ]
         self.lead()
         async with asyncio.timeout(60):
-            while not (self.cluster.synced and self._elector.may_write):  # noqa: ASYNC110 - no event tells it
+            while not (self.cluster.synced and self._elector.may_write):  # noqa: ASYNC110 - no event for it
                 await asyncio.sleep(0.01)
 
     async def _publish(self, tick: Tick) -> None:
-        """A tick is over: the time until the next one passes."""
+        """Advance the clock by one interval, because the tick is over."""
         self._store.publish(tick)
         self._world.clock.passed += INTERVAL
         self._ticks.put_nowait(tick)
@@ -99,36 +100,36 @@ class Process:
         self._election = asyncio.create_task(self._elector.run(self._resign))
 
     async def resign(self) -> None:
-        """Let go of the Lease."""
+        """Release the Lease."""
         self._resign.set()
         await self._election
 
     def is_calm(self) -> bool:
-        """Whether it leads, watches, and knows all nodes as they are stored."""
+        """Whether the process leads, watches, and knows all nodes as they are stored."""
         is_up = self._world.server.open_watches == 1 and self.cluster.error is None
         return is_up and self._elector.may_write and self.knows_all()
 
     def knows_all(self) -> bool:
-        """Whether it knows all nodes as they are stored."""
+        """Whether the process knows all nodes as they are stored."""
         known = {name: node.resource_version for name, node in self.cluster.nodes().items()}
         return known == {entry.name: str(entry.version) for entry in self._world.entries()}
 
     async def tick(self) -> Tick:
-        """Let one tick go on, until its end."""
+        """Let one tick run; returns it."""
         self._source.go_on()
         try:
             async with asyncio.timeout(30):
                 return await self._ticks.get()
         except TimeoutError:
             for part in self._parts:
-                if part.done():  # then this is why
+                if part.done():  # this one has failed, and raises
                     part.result()
             raise
 
     async def stop(self) -> None:
-        """As at SIGTERM."""
+        """Stop as on SIGTERM."""
         self._stop.set()
-        self._source.go_on()  # the tick that waits for its samples
+        self._source.go_on()  # releases the tick that waits for its samples
         await asyncio.gather(*self._parts)
         await self.resign()
         await self._events.close()

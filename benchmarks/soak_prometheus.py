@@ -1,4 +1,4 @@
-"""Simulated time, and a Prometheus that tells it."""
+"""Simulated time, and a fake Prometheus that runs on it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from dynsched.sources.prometheus import PrometheusSource
 INTERVAL = 40.0
 HOUR = 3600.0
 FIRST_RULE = "node-cpu"
-"""The rule that is always there."""
+"""The rule that every rules file of the soak has."""
 
 _BEGIN = 1_700_000_000.0
 _BY_HTTP = 10
-"""One tick in so many asks Prometheus by HTTP: 500 samples take 6 ms that way."""
+"""Every tenth tick queries Prometheus over HTTP, because 500 samples take 6 ms that way."""
 
 
 class Clock:
-    """Simulated time: ``passed`` cannot be set, the wall clock can."""
+    """Simulated time. ``set_by`` shifts the wall clock only; ``passed`` only advances."""
 
     def __init__(self) -> None:
         self.passed = 0.0
         self.set_by = 0.0
 
     def monotonic(self) -> float:
-        """As `time.monotonic`."""
+        """Replaces `time.monotonic`."""
         return self.passed
 
     def wall(self) -> float:
-        """As `time.time`."""
+        """Replaces `time.time`."""
         return _BEGIN + self.passed + self.set_by
 
 
 class Prometheus:
-    """A stand-in; ``mode`` is how it answers. ``loads`` gives each exporter's value."""
+    """A fake Prometheus. ``mode``: how it answers. ``loads``: returns the value per exporter."""
 
     def __init__(self, clock: Clock, loads: Callable[[], Mapping[str, float]]) -> None:
         self.mode = "ok"
@@ -56,7 +56,7 @@ class Prometheus:
         self._runner = web.AppRunner(app, access_log=None)
 
     async def start(self) -> None:
-        """Serve; from now on there is a ``url``."""
+        """Start to serve, and set ``url``."""
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
@@ -66,7 +66,7 @@ class Prometheus:
         await self._runner.cleanup()
 
     def in_place(self) -> QueryResult:
-        """What a query comes to."""
+        """The result that a query would have, without HTTP."""
         if self.mode in {"error", "page", "reset"}:
             return QueryResult(error=f"Prometheus: {self.mode}")
         at = self._sampled_at()
@@ -102,8 +102,8 @@ class Prometheus:
         return self._answer("vector", found)
 
     async def _query_range(self, request: web.Request) -> web.Response:
-        asked = await request.post()
-        start, end, step = (float(str(asked[key])) for key in ("start", "end", "step"))
+        sent = await request.post()
+        start, end, step = (float(str(sent[key])) for key in ("start", "end", "step"))
         times = [start + number * step for number in range(int((end - start) / step) + 1)]
         found = [
             {"metric": {"instance": name}, "values": [[time, str(value)] for time in times]}
@@ -114,7 +114,7 @@ class Prometheus:
     def _answer(self, kind: str, found: list[Any]) -> web.Response:
         data = {"resultType": kind, "result": found}
         answer = {"status": "success", "data": data, "warnings": self._warnings()}
-        # Its Date is what tells the source how old a sample is.
+        # The source computes the age of samples from the Date header.
         date = format_datetime(datetime.fromtimestamp(self._clock.wall(), UTC), usegmt=True)
         return web.Response(
             body=msgspec.json.encode(answer),
@@ -124,7 +124,7 @@ class Prometheus:
 
 
 class Source:
-    """Asks ``real`` now and then. Every tick waits here until `go_on` is called."""
+    """Queries ``real`` every tenth tick. Every tick blocks here until `go_on` is called."""
 
     def __init__(self, prometheus: Prometheus, real: PrometheusSource) -> None:
         self._prometheus = prometheus
@@ -133,11 +133,11 @@ class Source:
         self._ticks = 0
 
     def go_on(self) -> None:
-        """Let one tick have its samples."""
+        """Let one tick get its samples."""
         self._gate.release()
 
     async def query(self, rule: Rule) -> QueryResult:
-        """As `controller.queries.Source` has it."""
+        """Implements `controller.queries.Source`."""
         if rule.name == FIRST_RULE:
             await self._gate.acquire()
             self._ticks += 1

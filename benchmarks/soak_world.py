@@ -1,4 +1,4 @@
-"""The world in which the soak lives: nodes, their loads, and a judge of what is written to them.
+"""The world of the soak: nodes, their loads, and checks of everything that is written to them.
 
 The API server is `dynsched_sim`'s, over HTTP on loopback.
 """
@@ -30,19 +30,19 @@ from dynsched_sim.apiserver.store import Backup, ChangeType, Entry, StoreChange
 from dynsched_sim.examples import make_node
 
 IDENTITY = "dynsched"
-"""The one who may write."""
+"""The identity that may hold the Lease and write."""
 
 LEASE = LeaseTimes(duration=1.0, renew_every=0.15, write_for=0.5, write_timeout=0.3)
 
 _HISTORY = 300
-"""Changes that can be watched from. Soon full, so that the simulator's own memory does not grow."""
+"""Changes that a watch can start from. Soon full, so that the simulator's memory does not grow."""
 _IDLE = 0.15
-"""Seconds after which the API server closes an idle connection. Calls that come more often would
-keep two connections alive by turns, where one is enough."""
+"""Seconds after which the API server closes an idle connection. With a longer time, frequent calls
+would keep two connections alive by turns, although one is enough."""
 
 BLIND = 10.0
-"""Seconds of the machine's clock within which dynsched must know all nodes after a restore: of what
-takes it 20 to 40 s, it waits for a fiftieth; the rest is for lists and for faults in between."""
+"""Seconds, on the machine's clock, within which dynsched must know all nodes after a restore. Waits
+that usually take 20 to 40 s take a fiftieth here; the rest is for lists and faults meanwhile."""
 
 _OUR_VALUES = frozenset({"presure", "hot"})
 _OUR_TAINT = "dynsched.io/pressure"
@@ -50,7 +50,7 @@ _OUR_TAINT = "dynsched.io/pressure"
 
 @dataclass(frozen=True)
 class Past:
-    """What `World.restore` puts back."""
+    """The state that `World.restore` restores."""
 
     stored: Backup
     numbers: Mapping[str, int]
@@ -58,11 +58,12 @@ class Past:
 
 
 class World:
-    """The cluster and its loads. ``happened`` counts; ``violations`` should be empty.
+    """The cluster and its loads. ``happened`` counts what happened; ``violations`` must stay empty.
 
-    ``rules`` and ``seen`` tell the judge by which rules, and by which nodes, dynsched decided: it
-    cannot know who left or came a moment ago. ``is_known``: since the last restore it has known all
-    nodes as they are; before, it decides by a past that never was. ``is_led``: somebody else leads.
+    ``rules`` and ``seen``: the rules and nodes that dynsched's decisions are checked against. It
+    cannot know of a node that has just left or joined. ``is_known``: dynsched has seen all nodes
+    as they are since the last restore; before that it decides on a state that was undone.
+    ``is_led``: whether a rival leads.
     """
 
     def __init__(self, nodes: int, seed: int) -> None:
@@ -88,28 +89,28 @@ class World:
         self._old_events: frozenset[str] = frozenset()
 
     async def start(self) -> None:
-        """Serve, and let the first nodes join."""
+        """Start the servers, and create the first nodes."""
         self.server.store.subscribe(NODES, self._judge)
         await self.server.start()
         await self.prometheus.start()
         self.join(self.size)
 
     async def stop(self) -> None:
-        """Stop serving."""
+        """Stop the servers."""
         await self.prometheus.stop()
         await self.server.stop()
 
     # --- loads ---
 
     def _loads(self) -> Mapping[str, float]:
-        """How hot each node is, by the address under which its exporter answers."""
+        """Load per node, by the address of its exporter."""
         return {
             f"{_address(number)}:9100": (85.0 if name in self._hot_until else 40.0) + number % 13
             for name, number in self._numbers.items()
         }
 
     def heat(self) -> None:
-        """Now and then a node gets hot for a while."""
+        """With some probability, make a node hot for a while."""
         now, chance = self.clock.passed, self.chance
         self._hot_until = {name: at for name, at in self._hot_until.items() if at > now}
         names = list(self._numbers)
@@ -117,12 +118,12 @@ class World:
             self._hot_until[chance.choice(names)] = now + chance.uniform(60, 3000)
 
     def heat_many(self) -> None:
-        """A quarter of the cluster gets hot."""
+        """Make a quarter of the nodes hot."""
         herd = self.chance.sample(list(self._numbers), k=len(self._numbers) // 4)
         until = self.clock.passed + self.chance.uniform(200, 900)
         self._hot_until |= dict.fromkeys(herd, until)
 
-    # --- what others do ---
+    # --- actions of other clients ---
 
     @contextmanager
     def _others(self) -> Iterator[None]:
@@ -133,11 +134,11 @@ class World:
             self._is_others = False
 
     def entries(self) -> tuple[Entry, ...]:
-        """All nodes as stored."""
+        """All stored nodes."""
         return self.server.store.entries(NODES)
 
     def come_and_go(self) -> None:
-        """Some leave, about as many join; rarely fifty at once."""
+        """Remove or add a few nodes, to keep their number about constant; rarely fifty at once."""
         number = 50 if self.chance.random() < 0.02 else self.chance.randint(1, 4)
         if len(self._numbers) > self.size:
             self._leave(number)
@@ -145,7 +146,7 @@ class World:
             self.join(number)
 
     def join(self, count: int) -> None:
-        """New nodes, some with taints."""
+        """Create nodes, some with taints."""
         for number in range(self._serial, self._serial + count):
             name = f"node-{number:05d}"
             body = make_node(name, number % 50_000, labels={"team": f"t{number % 5}"})
@@ -169,7 +170,7 @@ class World:
             self.happened["nodes left"] += 1
 
     def beat(self) -> None:
-        """A kubelet's heartbeat; now and then somebody's label, annotation or taint."""
+        """Send a kubelet's heartbeat, and sometimes change a label, annotation or taint."""
         names = list(self._numbers)
         port = 10_000 + int(self.clock.passed / INTERVAL) % 10_000
         beat = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}
@@ -205,19 +206,19 @@ class World:
         )
 
     def ignore_marked(self) -> list[str]:
-        """Some that are marked may not be any more; their names."""
+        """Exclude some marked nodes from marking; returns their names."""
         names = self.chance.sample(sorted(self.marked), min(3, len(self.marked)))
         for name in names:
             self._patch(name, {"metadata": {"labels": {keys.IGNORE_LABEL: "true"}}})
         return names
 
     def ignore_no_more(self, names: Iterable[str]) -> None:
-        """Those of them that are still there may be marked again."""
+        """Allow marks again on those of the nodes that still exist."""
         for name in sorted(self._numbers.keys() & set(names)):
             self._patch(name, {"metadata": {"labels": {keys.IGNORE_LABEL: None}}})
 
     def forget_events(self) -> None:
-        """As the API server does, an hour after they came."""
+        """Delete Events an hour after they came, as the API server does."""
         store = self.server.store
         for entry in store.entries(EVENTS):
             if entry.key in self._old_events:
@@ -225,14 +226,14 @@ class World:
                 self.happened["Events forgotten"] += 1
         self._old_events = frozenset(entry.key for entry in store.entries(EVENTS))
 
-    # --- another time ---
+    # --- restore ---
 
     def back_up(self) -> Past:
-        """What there is now."""
+        """Back up the current state."""
         return Past(self.server.store.back_up(), dict(self._numbers), dict(self._unproven))
 
     async def restore(self, past: Past) -> None:
-        """The API server stops, an older state of etcd is put back, and it starts again."""
+        """Stop the API server, restore an older state of etcd, and start it again."""
         await self.server.restore(past.stored)
         self._numbers, self._unproven = dict(past.numbers), dict(past.unproven)
         nodes = (node_of(entry.decode()) for entry in self.entries())
@@ -240,12 +241,12 @@ class World:
         self.is_known, self._restored_at = False, time.monotonic()
 
     def judge_the_sight(self) -> None:
-        """A restore that is not known of in time is a violation."""
+        """Add a violation if dynsched does not know the restored nodes in time."""
         if not self.is_known and time.monotonic() - self._restored_at > BLIND:
             self.violations.append(f"{BLIND:g} s after a restore the nodes are not known")
-            self.is_known = True  # told once
+            self.is_known = True  # report it once
 
-    # --- what dynsched does, judged at the moment when it is stored ---
+    # --- checks of dynsched's writes, at the moment they are stored ---
 
     def _judge(self, change: StoreChange) -> None:
         entry, previous = change.entry, change.previous
@@ -265,32 +266,34 @@ class World:
         self.happened["marks put"] += has and not had
         self.happened["marks taken back"] += had and not has
         if _foreign(entry) != _foreign(previous):
-            self.violations.append(f"{entry.name}: what others wrote was changed")
+            self.violations.append(f"{entry.name}: foreign content was changed")
         if has and not had and self.is_known:
-            self._judge_the_cap(entry.name)
+            self._check_cap(entry.name)
         lease = self.server.store.get(LEASES, "default", "dynsched")
         holder = lease.decode()["spec"].get("holderIdentity") if lease else None
-        # After a restore the Lease is that of then; the holder of now finds out at its renewal.
+        # A restore brings back an old Lease; the current holder notices at its next renewal.
         is_restored = time.monotonic() - self._restored_at < LEASE.write_for
         if self.is_led() or (holder != IDENTITY and not is_restored):
             self.violations.append(f"{entry.name}: written while {holder} holds the Lease")
 
-    def _judge_the_cap(self, name: str) -> None:
-        """Every mark counts, wherever it is, but for strays; how many there may be depends on the
-        nodes by which dynsched decided.
+    def _check_cap(self, name: str) -> None:
+        """Check the cap: every mark counts, except strays.
+
+        The cap depends on the nodes that dynsched's decision was based on.
         """
         rules, count = self.rules(), len(self.marked - self.strays())
         if count > (room := _room(rules, self.seen)):
-            self.violations.append(f"{name}: {count} marks, of {room}")
+            self.violations.append(f"{name}: {count} marks, cap {room}")
 
     def left(self) -> list[str]:
-        """The nodes that carry anything of ours, but for strays."""
+        """The nodes that still have labels, annotations or taints of dynsched, except strays."""
         carrying = {each.name for each in self.entries() if _foreign(each) != _described(each)}
         return sorted(carrying - self.strays())
 
     def strays(self) -> set[str]:
-        """The nodes with a mark of older rules of which somebody destroyed the evidence: nothing
-        shows that it is ours any more, so it stays where it is.
+        """Nodes with a mark of older rules whose record another client has destroyed.
+
+        Nothing proves any more that such a mark is dynsched's, so it stays.
         """
         label = self.rules().mark.label
         value = label.value if label else None
@@ -298,7 +301,7 @@ class World:
 
 
 def _has_evidence(node: Node | None) -> bool:
-    """Whether its evidence is there, and not what `World._interference` puts in its place."""
+    """Whether the node has its mark record, and not the text that `World._interference` writes."""
     return node is not None and node.annotations.get(keys.EVIDENCE_ANNOTATION, "{") != "{"
 
 
@@ -307,7 +310,7 @@ def _is_marked(node: Node) -> bool:
 
 
 def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
-    """How many of these nodes may be marked."""
+    """Maximum number of marks on these nodes."""
     eligible = sum(
         why_ineligible(node, rules.nodes) is None and mark_state(node, rules.mark).conflict is None
         for node in nodes.values()
@@ -316,7 +319,7 @@ def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
 
 
 def _address(number: int) -> str:
-    """As `make_node` makes it."""
+    """The InternalIP that `make_node` gives the node."""
     high, low = divmod(number % 50_000 + 1, 250)
     return f"10.0.{high}.{low}"
 
@@ -330,7 +333,7 @@ def _described(entry: Entry) -> dict[str, Any]:
 
 
 def _foreign(entry: Entry) -> dict[str, Any]:
-    """A node without what is ours."""
+    """The node without dynsched's label, annotation and taint."""
     body = _described(entry)
     labels, annotations = body["metadata"]["labels"], body["metadata"].get("annotations", {})
     if labels.get("status") in _OUR_VALUES:

@@ -1,4 +1,4 @@
-"""The true state of real nodes: who runs where, what was used, and what is judged of it.
+"""The true state of real nodes: which pods run where, what they use, and the judged figures.
 
 Use changes only when a pod is bound or ends, so the sums between two such moments are exact.
 """
@@ -18,7 +18,7 @@ from closedloop.world import Outcome, World
 
 NAMESPACE = "default"
 _MEMORY_USED = 0.4
-"""The share of memory that every node shows as used: it plays no part here."""
+"""Share of memory that every node reports as used; memory plays no role here."""
 
 
 @dataclass(slots=True)
@@ -31,11 +31,11 @@ class _Running:
 
 @dataclass(slots=True)
 class Account:
-    """Keeps ``world`` right and sums up what happens in it. Times are seconds since the run began;
-    what happens before ``world.scenario.warm`` is not judged.
+    """Updates ``world`` and sums up what happens in it.
 
-    ``shares``: for each node the time integral of the share of its demand that it could serve. A
-    pod's counter is what it wants times what this has risen since it was bound.
+    Times are seconds since the start of the run; nothing before ``world.scenario.warm`` is judged.
+    ``shares``: per node, the time integral of the share of its demand that it could serve. A pod's
+    CPU counter is its demand times the growth of this integral since it was bound.
     """
 
     world: World
@@ -56,7 +56,7 @@ class Account:
         self._pressed = np.zeros(len(self.world.capacity))
 
     def advance(self, now: float) -> None:
-        """Sum up until ``now``, during which nothing has changed."""
+        """Sum up until ``now``; nothing has changed since the last call."""
         world = self.world
         before = world.clock.now
         passed = max(0.0, now - before)
@@ -73,7 +73,7 @@ class Account:
         world.clock.now = max(now, before)
 
     def bound(self, pod: Pod, node: int, now: float) -> None:
-        """The pod begins to use what it uses on the node."""
+        """The pod starts to use CPU on the node."""
         self.advance(now)
         if now >= self.world.scenario.warm:
             self.outcome.placed += 1
@@ -83,7 +83,7 @@ class Account:
         self._sum_up(node)
 
     def ended(self, pod: Pod, now: float, *, evicted: bool = False) -> None:
-        """The pod uses nothing any more."""
+        """The pod stops using CPU."""
         self.advance(now)
         self.outcome.evicted += evicted and now >= self.world.scenario.warm
         node = self._running.pop(pod.uid).node
@@ -91,11 +91,11 @@ class Account:
         self._sum_up(node)
 
     def node_written(self) -> None:
-        """Somebody changed a Node."""
+        """Count a write to a Node."""
         self.node_writes += self.world.clock.now >= self.world.scenario.warm
 
     def result(self) -> Outcome:
-        """What the run came to, until the last `advance`."""
+        """The result of the run until the last `advance`."""
         world, outcome = self.world, self.outcome
         seconds = world.clock.now - world.scenario.warm
         capacity = float(world.capacity.sum())
@@ -107,12 +107,12 @@ class Account:
         return outcome
 
     def page(self, now: float) -> str:
-        """What exporters would show now: node-exporter's counters, and a kubelet's of each pod."""
+        """The metrics at ``now``: node-exporter's counters, and the kubelets' counters of pods."""
         self.advance(now)
         return "".join(self._lines())
 
     def _sum_up(self, node: int) -> None:
-        # Anew each time: differences would leave a rest on an empty node.
+        # A fresh sum each time: differences would leave a rounding error on an empty node.
         here = (each.pod.uses for each in self._running.values() if each.node == node)
         self.world.demand[node] = sum(here)
 
@@ -160,5 +160,5 @@ class Account:
 
 
 def pod_name(uid: str) -> str:
-    """The Pod object's name, by the uid of the workload."""
+    """The name of the Pod object for a uid of the workload."""
     return f"app-{uid}"

@@ -1,4 +1,4 @@
-"""Runs on real servers beside the simulator's: a table, and whether both say the same."""
+"""Compares runs on real servers with the simulator's: a table, and whether both agree."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from closedloop.world import Outcome
 
 @dataclass(frozen=True)
 class Run:
-    """One mode with one seed: once on real servers, and some times in the simulator."""
+    """One mode with one seed: one run on real servers, and several in the simulator."""
 
     real: Result
     simulated: Sequence[Outcome]
 
     def outcomes(self, which: int) -> Sequence[Outcome]:
-        """Of the real servers, or of the simulator."""
+        """The outcomes on real servers, or in the simulator."""
         return self.simulated if which == _SIMULATED else [self.real.outcome]
 
 
@@ -42,11 +42,11 @@ def removed(runs: Runs, mode: str, which: int) -> tuple[float, list[float]] | No
 def removed_of(
     over: Mapping[tuple[str, int], float], mode: str
 ) -> tuple[float, list[float]] | None:
-    """The share of the avoidable overload that the mode removes: of all seeds together, and of
-    each. ``over``: by mode and seed. None where the default scheduler or the oracle was not played
-    with the same seeds, or nothing was avoidable.
+    """The share of the avoidable overload that the mode removes: of all seeds, and of each seed.
 
-    Of all together, because in a seed where little is avoidable the share is mostly chance.
+    ``over``: by mode and seed. None if the default scheduler or the oracle was not played with the
+    same seeds, or if nothing was avoidable. The first value is that of the sums, because in a seed
+    with little avoidable overload the share is mostly chance.
     """
     found = []
     for (name, seed), hot in over.items():
@@ -62,9 +62,10 @@ def removed_of(
 def against_default(
     values: Mapping[tuple[str, int], float], mode: str
 ) -> tuple[float, float, float] | None:
-    """By how much the mode's value is above the default scheduler's with the same seed: the mean,
-    and its 95 % interval by bootstrap over the seeds. None where they have no two seeds in common.
-    ``values``: by mode and seed.
+    """How far the mode's value is above the default scheduler's with the same seed.
+
+    Returns the mean and its 95 % interval, from a bootstrap over the seeds; None with fewer than
+    two common seeds. ``values``: by mode and seed.
     """
     found = [
         value - values[DEFAULT, seed]
@@ -79,7 +80,7 @@ def against_default(
 
 
 def difference(found: tuple[float, float, float] | None, shown: Callable[[float], str]) -> str:
-    """``found`` of `against_default`; a dash where there is none."""
+    """Format a result of `against_default`; a dash if there is none."""
     if found is None:
         return "-"
     middle, low, high = map(shown, found)
@@ -87,8 +88,8 @@ def difference(found: tuple[float, float, float] | None, shown: Callable[[float]
 
 
 def table(runs: Runs, scenario: Scenario) -> Table:
-    """Two lines a mode: the real servers, and the simulator. Each figure is the mean of all runs,
-    with the least and the most; for what is removed see `removed`.
+    """Two rows per mode: real servers and simulator. Each cell is the mean of all runs, with
+    minimum and maximum; for what is removed see `removed_of`.
     """
     seconds = scenario.seconds - scenario.warm
     total = scenario.nodes * seconds
@@ -139,12 +140,12 @@ def _node_seconds(runs: Runs, which: int, total: float) -> dict[tuple[str, int],
 
 
 def modes_of(runs: Runs) -> list[str]:
-    """The modes' names, each once."""
+    """The names of the modes, without duplicates."""
     return list(dict.fromkeys(name for name, _ in runs))
 
 
 def spread(values: Iterable[float], shown: Callable[[float], str]) -> str:
-    """The mean, and the least and the most where they differ; a dash where there is no value."""
+    """The mean, with minimum and maximum if they differ; a dash without values."""
     found = list(values)
     if not found:
         return "-"
@@ -153,7 +154,7 @@ def spread(values: Iterable[float], shown: Callable[[float], str]) -> str:
 
 
 def _costs(runs: Sequence[Run]) -> str:
-    """Each program's CPU seconds, the mean, and its peak memory, the most of all runs."""
+    """Mean CPU seconds and maximum peak memory of each program, over all runs."""
     costs = {name: [run.real.costs[name] for run in runs] for name in runs[0].real.costs}
     return "; ".join(
         f"{name} {mean(cpu for cpu, _ in found):.1f} s, {max(peak for _, peak in found):.0f} MB"
@@ -170,8 +171,8 @@ def _shown(share: tuple[float, list[float]] | None) -> str:
 
 
 def agreement(runs: Runs) -> str:
-    """Whether the simulator is right, by the time over the line: are the modes in the same order,
-    and do the real runs lie within what its own runs of the same pods span?
+    """Whether the simulator is right about the time above the hot line: are the modes in the same
+    order, and are the real runs within the range of the simulator's runs with the same pods?
     """
     pairs = list(combinations(modes_of(runs), 2))
     other = [
@@ -186,7 +187,7 @@ def agreement(runs: Runs) -> str:
         if not min(simulated) <= real <= max(simulated)
     ]
     times = min(len(run.simulated) for run in runs.values())
-    # Of n + 1 values of one kind, any is as likely as another to be the least or the most.
+    # Each of n + 1 equivalent values is equally likely to be the minimum or the maximum.
     expected = (times - 1) / (times + 1)
     return (
         f"{len(pairs) - len(other)} of {len(pairs)} pairs of modes are in the same order in the "
@@ -198,7 +199,7 @@ def agreement(runs: Runs) -> str:
 
 
 def _difference(runs: Runs, one: str, two: str, which: int) -> float:
-    """How much more time over the line the first mode has, by the mean of all runs."""
+    """How much more time above the hot line the first mode has, on average over all runs."""
     means = [
         mean(hot for (name, _), run in runs.items() if name == mode for hot in _over(run, which))
         for mode in (one, two)

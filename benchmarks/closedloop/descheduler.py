@@ -1,5 +1,6 @@
-"""A model of the descheduler as manifests/components/descheduler configures it: its plugin
-LowNodeUtilization on the verdict of every node.
+"""A model of the descheduler as manifests/components/descheduler configures it.
+
+Its plugin LowNodeUtilization uses the verdict of every node.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from closedloop.workload import Pod
 from dynsched.web.node_series import COOL, HOT
 
 EVERY: Final = 300
-"""Seconds between two cycles: the range of the rate, a scrape, and a pod's stop and start."""
+"""Seconds between two cycles: covers the rate's range, a scrape, and a pod's stop and start."""
 PER_NODE: Final = 1
 TOTAL: Final = 3
-"""Evictions in one cycle."""
+"""Limits on evictions in one cycle."""
 MIN_AGE: Final = 1800.0
-"""Seconds; younger pods stay (``minPodAge``)."""
+"""Minimum age of an evicted pod in seconds (``minPodAge``)."""
 NUMBER_OF_NODES: Final = 1
-"""Nothing is evicted unless more nodes than this are clean."""
+"""Pods are evicted only if more nodes than this are clean."""
 
 
 class Running(NamedTuple):
-    """A pod where it runs, since when (seconds), and what it uses now (cores)."""
+    """A running pod: its node, since when (in seconds), and its current use (in cores)."""
 
     pod: Pod
     node: int
@@ -33,7 +34,7 @@ class Running(NamedTuple):
 def evictions(
     verdicts: Mapping[int, float], running: Mapping[str, Running], now: float
 ) -> list[Running]:
-    """The pods that one cycle evicts. ``verdicts`` by node; ``running`` by the pods' uids."""
+    """The pods that one cycle evicts. ``verdicts``: by node. ``running``: by pod uid."""
     clean = sum(verdict == COOL for verdict in verdicts.values())
     if clean <= NUMBER_OF_NODES:
         return []

@@ -1,4 +1,4 @@
-"""What a cluster's owner does: a Deployment is scaled, or rolled out anew."""
+"""Actions of a cluster's owner: a Deployment is scaled, or rolled out."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from closedloop.workload import MIB, Pod, Scenario
 
 _USES = (0.5, 0.8)
-"""Cores, from and to: what each replica of one Deployment uses, all the same."""
+"""Minimum and maximum cores that a replica uses; the same for all replicas of a Deployment."""
 _CREATED_IN = 2.0
-"""Seconds in which pods are created that are wanted at once."""
+"""Seconds within which pods that are wanted at once are created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Every ``every`` seconds another Deployment goes from ``few`` replicas to ``many``, for so
-    many seconds as it ``lasts``.
+    """Every ``every`` seconds another Deployment is scaled from ``few`` replicas to ``many``, for
+    ``lasts`` seconds.
     """
 
     few: int = 10
@@ -26,7 +26,7 @@ class Scaled:
     lasts: float = 900.0
 
     def pods(self, scenario: Scenario, chance: random.Random) -> Iterator[Pod]:
-        """As of `workload.Event`."""
+        """See `workload.Event`."""
         for number, begins in enumerate(_times(scenario, self.every)):
             uses = chance.uniform(*_USES)
             for index in range(self.many):
@@ -38,8 +38,10 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class RolledOut:
-    """Every ``every`` seconds all ``replicas`` of another Deployment are replaced, ``at_once`` so
-    many: the new ones come, and when they are ready, after ``ready`` seconds, as many old ones end.
+    """Every ``every`` seconds all ``replicas`` of another Deployment are replaced.
+
+    ``at_once`` new pods are created at a time; ``ready`` seconds later they are ready, and as many
+    old pods end.
     """
 
     deployments: int = 2
@@ -49,7 +51,7 @@ class RolledOut:
     every: float = 600.0
 
     def pods(self, scenario: Scenario, chance: random.Random) -> Iterator[Pod]:
-        """As of `workload.Event`."""
+        """See `workload.Event`."""
         for number in range(self.deployments):
             uses, since = chance.uniform(*_USES), [0.0] * self.replicas
             ends = [*_times(scenario, self.every)][number :: self.deployments]
@@ -63,7 +65,7 @@ class RolledOut:
 
 
 def _times(scenario: Scenario, every: float) -> Iterator[float]:
-    """The moments of the time that is judged, the first a third into the first of ``every``."""
+    """The times of events in the judged time, the first one ``every / 3`` after its start."""
     time = scenario.warm + every / 3
     while time < scenario.seconds:
         yield time

@@ -1,7 +1,7 @@
-"""A run that is faster than life: its scenario, and rules whose durations are shortened.
+"""Runs that are faster than real time: the scenario, and rules with shortened durations.
 
-Real servers cannot be driven faster than the clock. So pods live shorter, scrapes and ticks come
-more often, and every duration of the rules is divided by the same factor.
+Real servers cannot run faster than the clock. So pods live shorter, scrapes and ticks are more
+frequent, and every duration in the rules is divided by the same factor.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dynsched.sources import pod_use
 from dynsched.util.durations import format_duration, parse_duration
 
 FASTER = 10
-"""This many times faster than life."""
+"""Speed-up over real time."""
 LIVES = 90.0
-"""Mean life of a pod in seconds: 15 minutes of life."""
+"""Mean life of a pod in seconds; stands for 15 minutes."""
 TICK = 1.0
-"""Seconds from one tick of dynsched to the next."""
+"""Seconds between two ticks of dynsched."""
 SCRAPE = 1.0
-"""Seconds from one scrape to the next."""
+"""Seconds between two scrapes."""
 
 _DURATION = re.compile(r"(?:\d+(?:ms|[ywdhms]))+", re.ASCII)
 _RANGE = re.compile(r"\[\s*((?:\d+(?:ms|[ywdhms]))+)\s*\]", re.ASCII)
@@ -42,9 +42,10 @@ def scenario(
     packs: bool = False,
     requests: tuple[float, float] | None = None,
 ) -> Scenario:
-    """What both the real servers and the simulator play. ``used`` is a share of all CPU,
-    ``window`` the range of the rules' ``rate`` in seconds. ``jobs``: the pods of Jobs in bursts of
-    30 use two fifths.
+    """The scenario for the real servers and for the simulator.
+
+    ``used``: share of all CPU. ``window``: range of the rules' ``rate`` in seconds. ``jobs``: two
+    fifths of the use are Jobs' pods in bursts of 30.
     """
     kinds: tuple[Kind, ...] = (Kind(lives=LIVES, requests=requests),)
     if jobs:
@@ -65,8 +66,10 @@ def scenario(
 
 
 def hasten() -> None:
-    """Divide dynsched's own intervals in this process too, and the simulator's: between two
-    evaluations, two writes of the order, and two queries of what pods use, and the range of these.
+    """Divide dynsched's own intervals, and those of the simulator, in this process too.
+
+    These are the intervals between two evaluations, two writes of the order, and two queries of
+    what pods use, and the range of these queries.
     """
     for module, *names in (
         (evaluator, "REEVALUATE", "POLL"),
@@ -81,10 +84,10 @@ def hasten() -> None:
 
 
 def faster(content: Any, window: float | None) -> Any:
-    """The content of a rules file with every duration divided by FASTER, and every range of an
+    """The content of a rules file with every duration divided by FASTER, and the range of every
     expression replaced by ``window`` seconds (None: divided as well).
 
-    A duration is known by its spelling, so that keys which are added later are shortened as well.
+    Durations are recognised by their format, so that keys added later are shortened too.
     """
     if isinstance(content, dict):
         return {key: faster(value, window) for key, value in content.items()}

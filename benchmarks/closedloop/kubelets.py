@@ -1,4 +1,4 @@
-"""What Prometheus tells of pods by the kubelets' metrics, as `dynsched.sources.pod_use` asks."""
+"""A model of the pods' use in Prometheus, as `dynsched.sources.pod_use` queries it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from dynsched.sources import pod_use
 from dynsched.util.durations import parse_duration
 
 HOUSEKEEPING = 5.0
-"""Seconds: how old what a kubelet last measured is at a scrape. On real ones it is 7.8, for they
-measure every 10 to 20 s (docs/effect.md); the tables there are of this figure.
+"""Age in seconds of a kubelet's last measurement at a scrape. It is 7.8 on real kubelets, which
+measure every 10 to 20 s (docs/effect.md); the tables there use the value here.
 """
 Counter = Callable[[float], float]
-"""A pod's CPU seconds by its age."""
+"""Maps a pod's age to its CPU seconds."""
 Running = Mapping[str, tuple[Pod, int, float]]
-"""By uid: the pod, the place of its node, and when it was bound."""
+"""By uid: the pod, the index of its node, and the time when it was bound."""
 
 
 class PodUses:
-    """By uid and by workload, in cores: ``of_pods``, ``of_ended`` and ``of_workloads``, as of
-    `PodUseSource`.
-    """
+    """The use of pods, ended pods and workloads in cores, as in `PodUseSource`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -46,8 +44,9 @@ class PodUses:
         self.of_workloads: dict[str, float] = {}
 
     def ask(self, running: Running, bound: Mapping[str, float], ended: Iterable[str]) -> None:
-        """What `PodUseSource.run` does by now. ``bound``, with their ages, and ``ended``: which
-        pods it names.
+        """Do what `PodUseSource.run` would have done until now.
+
+        ``bound`` (uid -> age) and ``ended`` name the pods for the more frequent queries.
         """
         now, many = self._world.clock(), len(running) > pod_use.MOST_PODS
         if now - self._asked_at >= (pod_use.EVERY_OF_MANY if many else pod_use.EVERY):
@@ -74,13 +73,13 @@ class PodUses:
         self.of_pods = self._last_uses.add(of_new)
 
     def end(self, uid: str, running: Running) -> None:
-        """A pod ends that was among the running ones. It is asked for next."""
+        """A running pod ends; the next `ask` reports its use."""
         self._ended |= self._uses({uid: running[uid]}, self._last)
 
     def _uses(
         self, running: Running, of: Callable[[Counter, float], float | None]
     ) -> Iterator[tuple[str, float]]:
-        """``of`` the counters of the pods and their ages at the last scrape."""
+        """Apply ``of`` to each pod's counter and its age at the last scrape."""
         now = self._world.clock()
         measured = now - (now - self._offsets) % self._every - HOUSEKEEPING
         for uid, (pod, place, since) in running.items():
@@ -90,7 +89,7 @@ class PodUses:
                 yield uid, use
 
     def _used(self, pod: Pod, place: int, since: float, age: float) -> float:
-        """CPU seconds at this age. A node that has less than its pods want gives each a part."""
+        """CPU seconds at this age. A node that is short of CPU gives each pod its share."""
         given, last = self._world.given, len(self._world.given) - 1
 
         def until(seconds: float) -> float:
@@ -104,10 +103,10 @@ class PodUses:
             for (begin, uses), end in parts
             if begin < age
         )
-        return used + 1e-9 * age**2  # no two scrapes tell exactly the same use
+        return used + 1e-9 * age**2  # so that no two scrapes have exactly the same use
 
     def _slope(self, counter: Counter, age: float) -> float | None:
-        """By ``deriv`` over RANGE, and two scrapes at least."""
+        """As ``deriv`` over RANGE; None with fewer than two scrapes."""
         if age <= self._every:
             return None
         ages = np.arange(age, max(0.0, age - parse_duration(pod_use.RANGE)), -self._every)
@@ -116,21 +115,21 @@ class PodUses:
         return float(from_mean @ used / (from_mean @ from_mean))
 
     def _last(self, counter: Counter, age: float) -> float | None:
-        """By ``irate``."""
+        """As ``irate``; None with fewer than two scrapes."""
         if age <= self._every:
             return None
         return (counter(age) - counter(age - self._every)) / self._every
 
 
 def _by_age(counter: Counter, age: float) -> float | None:
-    """CPU time by age, of those that are new."""
+    """Mean use since the start; None unless the age is between YOUNGEST and OLDEST."""
     if not pod_use.YOUNGEST < age < pod_use.OLDEST:
         return None
     return counter(age) / age
 
 
 def _means(uses: Mapping[str, float], running: Running) -> dict[str, float]:
-    """By workload."""
+    """Mean use by workload."""
     found: dict[str, list[float]] = {}
     for uid, use in uses.items():
         found.setdefault(running[uid][0].owner, []).append(use)

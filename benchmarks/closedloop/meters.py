@@ -1,5 +1,7 @@
-"""What Prometheus would answer: scrapes every so often, at another moment for each node, and a
-``rate`` over a range (or the last value of a gauge). So a value is old, and an average.
+"""A model of what Prometheus answers: values that are old, and averages.
+
+Each node is scraped at its own offset within the interval. The value is a ``rate`` over a range, or
+the last value of a gauge.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ Floats = NDArray[np.float64]
 
 
 MEASURED_EVERY = 10, 20
-"""A kubelet measures anew after so many seconds, from and to, and tells the time when it did."""
+"""Minimum and maximum seconds between two measurements of a kubelet.
+
+Its samples have the timestamp of the measurement.
+"""
 
 
 class Meters:
-    """Scrapes of every node; `scrape` is called once a second, `values` at a tick. ``cadvisor``: a
-    scrape gives what the node's kubelet has measured last.
+    """Scrapes of every node. Call `scrape` once a second, and `values` at a tick.
+
+    ``cadvisor``: a scrape returns the last measurement of the node's kubelet.
     """
 
     def __init__(
@@ -34,11 +40,11 @@ class Meters:
         self._cadvisor = cadvisor
         self._chance = chance
         self._due = np.zeros(nodes)
-        self._measured = np.zeros((3, nodes))  # when, and both of what `scrape` is told
+        self._measured = np.zeros((3, nodes))  # time, totals and levels of the last measurement
 
     def scrape(self, now: int, totals: Floats, levels: Floats) -> None:
-        """Scrape the nodes whose turn it is: ``totals`` is a counter of use times seconds,
-        ``levels`` the use at this moment.
+        """Scrape the nodes that are due. ``totals`` is a counter of use times seconds, ``levels``
+        the current use.
         """
         times = np.full(len(totals), float(now))
         if self._cadvisor:
@@ -48,7 +54,7 @@ class Meters:
             latest = np.stack((times, totals, levels))
             self._measured = np.where(measures, latest, self._measured)
             times, totals, levels = self._measured
-        is_new = times > self._times.max(axis=0)  # Prometheus keeps one sample of a time
+        is_new = times > self._times.max(axis=0)  # Prometheus keeps one sample per timestamp
         due = np.flatnonzero(((now - self._offsets) % self._interval == 0) & is_new)
         if not len(due):
             return
@@ -58,7 +64,7 @@ class Meters:
         self._count[due] += 1
 
     def values(self, now: int) -> Floats:
-        """Each node's value; NaN where there are too few scrapes."""
+        """Each node's value; NaN if there are too few scrapes."""
         nodes = np.arange(len(self._count))
         newest = (self._count - 1) % self._keep
         if not self._window:

@@ -1,6 +1,6 @@
-"""Who places the pods, and with what help: one line each, for the real servers and the simulator.
+"""The modes, shared by the real servers and the simulator: who places pods, and with what help.
 
-Rules are in the times of life here; `closedloop.faster` shortens them.
+Rules have real-time durations here; `closedloop.faster` shortens them.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SECOND = "cpu-real-usage-scheduler"
 _SECOND_OVERLAY = "real-usage-scheduler"
 _NO_MARKS = ("--dry-run",)
 SOFT_TAINTER, DESCHEDULER = "soft-tainter", "descheduler"
-"""Programs."""
+"""Names of programs."""
 
 
 @dataclass(frozen=True)
 class Mode:
     """``content``: dynsched's rules; None: without dynsched. ``overlay``: the overlay whose
-    scheduler configuration is used; None: the default scheduler. ``pod``: more of a pod's spec.
-    ``flags``: more for `dynsched run`. ``placer``: chooses instead of any scheduler.
-    ``by_webhook``: the webhook gives pods the order, not the policy. ``beside``: programs of
-    `closedloop.soft_tainter`, in place of dynsched.
+    scheduler configuration is used; None: the default scheduler. ``pod``: additional fields of a
+    pod's spec. ``flags``: additional flags for `dynsched run`. ``placer``: places pods instead of a
+    scheduler. ``by_webhook``: pods get the order from the webhook, not from the policy.
+    ``beside``: programs of `closedloop.soft_tainter` that run instead of dynsched.
     """
 
     content: Doc | None = None
@@ -55,7 +55,7 @@ class Mode:
         return self.content is not None and "order" in self.content
 
     def player(self, content: Doc | None) -> Callable[[World], Player]:
-        """The simulator's counterpart of this mode; ``content``: its rules, shortened."""
+        """The simulator's counterpart of this mode. ``content``: the shortened rules."""
         if self.placer is not None:
             return self.placer
         if content is None:
@@ -76,7 +76,7 @@ _BESIDE = (SOFT_TAINTER,), (SOFT_TAINTER, DESCHEDULER), (DESCHEDULER,)
 
 
 def modes(base: Doc) -> dict[str, Mode]:
-    """All modes by name, with the rules of ``base``; with the order only where the name says so."""
+    """All modes by name, with the rules of ``base``; the order is included if the name says so."""
     given = base
     base = {key: it for key, it in base.items() if key != "order"}
     label = {**base, "mark": {key: it for key, it in _mark(base).items() if key != "taint"}}
@@ -107,37 +107,37 @@ def modes(base: Doc) -> dict[str, Mode]:
 
 
 def scored(base: Doc, method: str, profile: str = "default") -> Doc:
-    """The rules with a profile of the extender that scores by the first of them."""
+    """The rules with a profile for the extender, which scores by the first rule."""
     score = {base["rules"][0]["name"]: 1}
     return {**base, "extender": {"profiles": {profile: {"score": score, "method": method}}}}
 
 
 def ordered(base: Doc, **more: Any) -> Doc:
-    """The rules with an order by the first of them; ``more`` of its section."""
+    """The rules with an order by the first rule; ``more``: other settings of the order."""
     return {**base, "order": {"score": {base["rules"][0]["name"]: 1}, **more}}
 
 
 def beside_order(base: Doc) -> Doc:
-    """The same, and marks as docs/order.md advises: of nodes that stay hot."""
+    """`ordered`, and marks only on nodes that stay hot, as docs/order.md recommends."""
     return ordered({**base, "rules": [{**rule, "for": "3m"} for rule in base["rules"]]})
 
 
 def by_expected_load(base: Doc) -> Doc:
-    """The same, and marks that steer, as docs/expected-load.md advises."""
+    """The rules with marks by expected load, as docs/expected-load.md recommends."""
     line = {"by": "expected", "threshold": 70, "clear_threshold": 60}
     durations = {"for": "0s", "keep_firing_for": "0s"}
     return {**base, "rules": [{**rule, **line, **durations} for rule in base["rules"]]}
 
 
 def read_rules(path: Path) -> Doc:
-    """A rules file without its rules of memory: that plays no part here."""
+    """A rules file without its memory rules, because memory plays no role here."""
     content: Doc = yaml.safe_load(path.read_text())
     rules = [rule for rule in content["rules"] if "memory" not in str(rule).lower()]
     return {**content, "rules": rules}
 
 
 def _soft_tainter(programs: tuple[str, ...]) -> Callable[[World], Player]:
-    """Its model, ten times faster than life too."""
+    """The model of soft-tainter, also ten times faster than real time."""
     return functools.partial(
         SoftTainter,
         how=replace(SoftTainter.LINES, every=SoftTainter.LINES.every // 10),

@@ -1,5 +1,5 @@
-"""One run on real kubelets: pods serve requests in containers, and the nodes' cgroups and the time
-until an answer are the judges.
+"""One run on real kubelets: pods serve requests in containers. It is judged by the nodes' cgroups
+and by the requests' latency.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ CADVISOR, RESOURCE = "kubelet-cadvisor", "kubelet-resource"
 SCRAPE, WINDOW = 10.0, 60.0
 PODS_OF_NODE = f'container_cpu_usage_seconds_total{{job="{CADVISOR}",id=~"/[^/]+/kubepods"}}'
 EXPR = f"max by (instance) (rate({PODS_OF_NODE}[1m])) / {CPU} * 100"
-"""The node's value in per cent: what all its pods use, for the machine is not its size."""
+"""The node's load in percent: the use of its pods relative to CPU, not to the machine's size."""
 OF_CONTAINERS = 'container_cpu_usage_seconds_total{container="app"}'
 SERVE = "localhost/serve:1"
 WORK = 0.001
-"""Seconds of CPU that a request takes."""
+"""CPU seconds per request."""
 FOLDER = "/latencies"
-"""In the container."""
+"""Folder for latencies in the container."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _POLL = 2.0
 
 
 def scenario(used: float, warm: float, seconds: float) -> Scenario:
-    """Pods of two minutes that use a tenth of a node on average, and request a fortieth."""
+    """Pods of two minutes that use a tenth of a node on average, and request a fortieth of it."""
     kind = Kind(mean=0.1, sigma=0.8, lives=120.0, cpu=CPU / 40, memory=float(2**23))
     return Scenario(
         "on kubelets",
@@ -73,7 +73,7 @@ def scenario(used: float, warm: float, seconds: float) -> Scenario:
 
 
 def cluster(assets: Path, folder: Path) -> Kubelets:
-    """Not started. Nobody makes the replicas of a ReplicaSet: the loop does."""
+    """A cluster, not started yet. The loop creates the pods of ReplicaSets, not a controller."""
     program, source = folder / "serve", Path(__file__).with_name("serve.c")
     subprocess.run(["cc", "-O2", "-static", "-o", program, source, "-lm"], check=True)
     image = image_of(folder, "serve", program.read_bytes())
@@ -82,7 +82,7 @@ def cluster(assets: Path, folder: Path) -> Kubelets:
 
 
 def prometheus(kubelets: Kubelets, folder: Path) -> RealPrometheus:
-    """One that scrapes the kubelets, with the admin's token."""
+    """A Prometheus that scrapes the kubelets with the admin's token."""
     jobs = [
         {
             "job_name": job,
@@ -101,11 +101,11 @@ def prometheus(kubelets: Kubelets, folder: Path) -> RealPrometheus:
 
 
 class Cluster(EnvtestCluster):
-    """Not emptied at its beginning: the nodes and their Leases are the kubelets'."""
+    """Not emptied at the start, because the kubelets own the nodes and their Leases."""
 
     async def __aenter__(self) -> Self:
         await AnyCluster.__aenter__(self)
-        # cAdvisor tells nothing of the pods of a node that has none.
+        # cAdvisor has no series of pods for a node without a pod.
         labels = {"app": "system"}
         arguments = ["0.001", f"{WORK}", "0", "/dev/null"]
         container = {"name": "system", "image": SERVE, "args": arguments}
@@ -125,11 +125,12 @@ class Cluster(EnvtestCluster):
 
 @dataclass
 class Judged:
-    """What the cgroups say, of the time after the warm-up. ``hot``, ``used``: shares of node-time
-    and of all CPU. ``throttled``: the share of periods of 100 ms in which a node was throttled.
-    ``stopped``: seconds, summed over nodes and cores. ``on_hot``: pods placed on a node that used
-    more than HOT in the second before, of ``placed``. ``requests``: how many came, and
-    ``latency`` of them, in seconds, by the name of the quantile.
+    """Figures from the cgroups, for the time after the warm-up.
+
+    ``hot``: share of node-time. ``used``: share of all CPU. ``throttled``: share of periods of
+    100 ms in which a node was throttled. ``stopped``: seconds, summed over nodes and cores.
+    ``on_hot``: of ``placed`` pods, those placed on a node that used more than HOT in the second
+    before. ``requests``: number of requests; ``latency``: theirs in seconds, by quantile.
     """
 
     hot: float
@@ -145,8 +146,8 @@ class Judged:
 def judge(
     times: Sequence[float], readings: Floats, bound: Iterable[tuple[float, int]], warm: float
 ) -> Judged:
-    """``readings``: at each of the times and of each node what `read` gives. ``bound``: when, and
-    the place of the node.
+    """``readings``: the result of `read` at each of the times. ``bound``: for each pod, the time
+    and the index of its node.
     """
     rises, spans = np.diff(readings, axis=0), np.diff(times)
     share = rises[:, :, 0] / spans[:, None] / CPU
@@ -168,7 +169,7 @@ def judge(
 
 
 def read(names: Iterable[str]) -> list[list[float]]:
-    """Of each node: seconds of CPU, periods, those throttled, and seconds stopped."""
+    """For each node: CPU seconds, periods, throttled periods, and throttled seconds."""
     found = []
     for name in names:
         used = int((CGROUPS / "cpuacct" / name / "cpuacct.usage").read_text())
@@ -180,8 +181,9 @@ def read(names: Iterable[str]) -> list[list[float]]:
 
 
 def latencies(folder: Path, begin: float, end: float) -> Floats:
-    """Seconds until the answer, of the requests that came from ``begin`` to ``end``; the clock is
-    that of the event loop.
+    """Seconds until the response, for the requests that arrived from ``begin`` to ``end``.
+
+    The clock is that of the event loop.
     """
     lines = (file.read_text().splitlines() for file in folder.iterdir())
     rows = [line.split() for each in lines for line in each]
@@ -190,8 +192,9 @@ def latencies(folder: Path, begin: float, end: float) -> Floats:
 
 @dataclass
 class Times:
-    """Of one pod, in seconds of the event loop's clock; ``seen``: by job, when Prometheus first
-    told its CPU time.
+    """Times of one pod, in seconds of the event loop's clock.
+
+    ``seen``: by job, when Prometheus first had its CPU time.
     """
 
     bound: float
@@ -202,8 +205,8 @@ class Times:
 
 
 class OnKubelets(Loop):
-    """As on the other servers; but pods run when a kubelet says so, and end when it has ended them.
-    The account, which knows what each pod wants, is the oracle's and tells what is beyond capacity.
+    """As on the other servers, but pods run once a kubelet reports it, and end once it has ended
+    them. The account, which knows what each pod wants, serves the oracle and the figure ``beyond``.
     """
 
     def __init__(
@@ -219,14 +222,14 @@ class OnKubelets(Loop):
         self._latencies = Path(tempfile.mkdtemp(prefix="latencies-", dir=servers.folder))
         self.pods: dict[str, Times] = {}
         self.ages: list[float] = []
-        """Of the nodes' newest samples, in seconds, when they were asked for."""
+        """Age in seconds of the nodes' newest samples, at each query."""
         self.errors: list[float] = []
-        """Points between the rule's value and what a node used in the last 10 s."""
+        """Percentage points between the rule's value and a node's use in the last 10 s."""
         self.loads: list[float] = []
-        """The machine's load average, all cores together."""
+        """The machine's load average, for all cores together."""
 
     async def measure(self, pods: list[Pod], pids: Mapping[str, int]) -> Judged:
-        """Play it, and judge by what is read meanwhile."""
+        """Play the run, and judge the readings taken during it."""
         for node in (await self._cluster.get(NODES)).ok["items"]:
             self._is_ours(node)
         async with asyncio.TaskGroup() as group:
@@ -253,16 +256,16 @@ class OnKubelets(Loop):
             await asyncio.sleep(1 - self._loop.time() % 1)
 
     async def _poll(self) -> None:
-        """What Prometheus tells by now."""
+        """Query Prometheus repeatedly."""
         url = self._servers.prometheus.url
         while True:
             await asyncio.sleep(_POLL)
-            asked = (
+            exprs = (
                 f"time() - timestamp({PODS_OF_NODE})",
                 EXPR,
                 f"group by (job, pod) ({OF_CONTAINERS})",
             )
-            ages, values, known = [await asyncio.to_thread(result_of, url, each) for each in asked]
+            ages, values, known = [await asyncio.to_thread(result_of, url, each) for each in exprs]
             self.ages += [float(each["value"][1]) for each in ages]
             self.loads.append(os.getloadavg()[0])
             if len(self._readings) > 10:
@@ -281,7 +284,7 @@ class OnKubelets(Loop):
 
     def _body(self, pod: Pod) -> Doc:
         body = super()._body(pod)
-        del body["spec"]["terminationGracePeriodSeconds"]  # 0: it is gone before its container is
+        del body["spec"]["terminationGracePeriodSeconds"]  # with 0, the pod vanishes first
         seed = zlib.crc32(pod.uid.encode())  # the same requests in each mode
         arguments = [f"{pod.uses:.6f}", f"{WORK}", f"{seed}", f"{FOLDER}/{pod.uid}"]
         mount = {"name": "latencies", "mountPath": FOLDER}
@@ -316,7 +319,7 @@ class OnKubelets(Loop):
         return before != marks
 
     def lags(self) -> dict[str, list[float]]:
-        """By what they are of, in seconds."""
+        """Delays in seconds, by kind."""
         samples: dict[tuple[str, str], list[float]] = defaultdict(list)
         for one in result_of(self._servers.prometheus.url, f"{OF_CONTAINERS}[15m]"):
             key = one["metric"]["job"], one["metric"]["pod"].removeprefix(pod_name(""))
@@ -341,7 +344,7 @@ class OnKubelets(Loop):
         return {**found, "age of a node's value": self.ages}
 
     def told_after_their_end(self) -> dict[str, list[int]]:
-        """By job: of the pods that are gone for 30 s and more, how many have a value; of all."""
+        """By job: of the pods gone for more than 30 s, how many still have a value; and all."""
         now = self._loop.time()
         ended = {
             uid for uid, each in self.pods.items() if each.gone is not None and now - each.gone > 30
@@ -356,7 +359,7 @@ class OnKubelets(Loop):
 async def play(
     servers: Servers, scenario: Scenario, seed: int, mode: Mode, content: Doc | None
 ) -> tuple[OnKubelets, Judged]:
-    """One run, and all of it is removed."""
+    """Play one run, and remove everything that it created."""
     pods = draw(scenario, seed)
     loop = OnKubelets(servers, scenario, seed, mode, await servers.owners(pods))
     try:
@@ -368,11 +371,11 @@ async def play(
 
 
 async def empty(cluster: EnvtestCluster) -> None:
-    """No pods, and no marks."""
+    """Delete all pods and marks."""
     for path in (PODS, "/apis/apps/v1/namespaces/default/replicasets"):
         _ = (await cluster.delete(path)).ok
-    code, told = await dynsched("prune", "--kubeconfig", str(cluster.kubeconfig))
-    assert code == 0, told
+    code, output = await dynsched("prune", "--kubeconfig", str(cluster.kubeconfig))
+    assert code == 0, output
 
     async def is_empty() -> bool:
         return not (await cluster.get(PODS)).ok["items"]

@@ -1,4 +1,4 @@
-"""dynsched in the closed loop: its `Evaluator`, its `Extender` and its order, as they are."""
+"""dynsched in the closed loop: its real `Evaluator`, `Extender` and order."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from dynsched.rules.rule_set import Rule
 from dynsched.web.node_series import verdict
 
 EXTENDER_WEIGHT = 5
-"""As in the shipped configurations of the scheduler."""
+"""The weight in the shipped scheduler configurations."""
 SPARE = 60.0
-"""Seconds for which pods are remembered beyond the longest lag."""
+"""Seconds for which pods are tracked beyond the longest lag."""
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _SCORE = 10
-"""kube-scheduler multiplies an extender's score, 0 to 10, by this and the weight."""
+"""kube-scheduler multiplies an extender's score (0 to 10) by this and the extender's weight."""
 
 
 class SimulatedCluster:
-    """The nodes as dynsched sees them. A patch is in force at once, for the scheduler too."""
+    """The nodes as dynsched sees them. A patch takes effect at once, for the scheduler too."""
 
     synced = True
     error: str | None = None
@@ -65,11 +65,11 @@ class SimulatedCluster:
         self.writes = 0
 
     def nodes(self) -> Mapping[str, Node]:
-        """As of `dynsched.kube.cluster.NodeCluster`."""
+        """See `dynsched.kube.cluster.NodeCluster`."""
         return self._nodes
 
     def add(self, place: int) -> None:
-        """The node at this place of the ledger joins."""
+        """Add the node with this index of the ledger."""
         name = self.names[place]
         cpu, memory = float(self._ledger.cpu[place]), float(self._ledger.memory[place])
         node = Node(
@@ -82,7 +82,7 @@ class SimulatedCluster:
         self._nodes = {**self._nodes, name: node}
 
     def show_cordon(self, place: int) -> None:
-        """The node at this place of the ledger is cordoned, or not any more."""
+        """Show whether the node with this index of the ledger is cordoned."""
         node = self._nodes[self.names[place]]
         taints = tuple(taint for taint in node.taints if taint["key"] != _UNSCHEDULABLE["key"])
         if self._ledger.cordoned[place]:
@@ -90,11 +90,11 @@ class SimulatedCluster:
         self._nodes = {**self._nodes, node.name: replace(node, taints=taints)}
 
     async def read(self, name: str) -> Node | None:
-        """As of `dynsched.kube.cluster.NodeCluster`."""
+        """See `dynsched.kube.cluster.NodeCluster`."""
         return self._nodes.get(name)
 
     async def patch(self, patch: NodePatch) -> Node:
-        """As of `dynsched.kube.cluster.NodeCluster`."""
+        """See `dynsched.kube.cluster.NodeCluster`."""
         self.writes += 1
         node = apply_patch(self._nodes[patch.node], patch)
         self._nodes = {**self._nodes, node.name: node}
@@ -107,7 +107,7 @@ class SimulatedCluster:
 
 
 class _NoEvents:
-    """Events that nobody reads."""
+    """Discards Events."""
 
     def post(self, *_: Any, **__: Any) -> None:
         return
@@ -132,9 +132,10 @@ class _Prometheus:
 
 
 class Operator:
-    """`dynsched run` without its shells: `tick` evaluates and writes, `scores` is the extender.
-    ``kubelets``: Prometheus scrapes them, and so knows the use of pods. ``knows_each``: the use of
-    each pod is known from its start, as it never is in life.
+    """The core of `dynsched run`: `tick` evaluates and writes, `scores` is the extender.
+
+    ``kubelets``: Prometheus scrapes the kubelets, so the use of pods is known. ``knows_each``: the
+    use of each pod is known from its start, which is impossible in reality.
     """
 
     def __init__(
@@ -196,7 +197,7 @@ class Operator:
         self._renew_order()
 
     def verdicts(self) -> dict[int, float]:
-        """The verdict of each node in `/metrics`, by its place in the ledger."""
+        """The verdict of each node in `/metrics`, by its index in the ledger."""
         if self._tick is None:
             return {}
         evaluation = self._tick.evaluation
@@ -206,12 +207,12 @@ class Operator:
         }
 
     async def tick(self, values: Floats) -> None:
-        """One tick on what Prometheus answers, in per cent by node; NaN: no sample."""
+        """One tick with the answers of Prometheus, in percent by node; NaN: no sample."""
         self._source.values = dict(zip(self._cluster.names, values.tolist(), strict=True))
         await self._evaluator.tick(self._clock())
 
     async def reevaluate(self) -> None:
-        """What `Evaluator.run` and `NodeOrderWriter` do between two ticks."""
+        """Do what `Evaluator.run` and `NodeOrderWriter` do between two ticks."""
         await self._evaluator.reevaluate()
         self._renew_order()
 
@@ -233,11 +234,11 @@ class Operator:
 
     @property
     def sequence(self) -> int:
-        """As of `dynsched.controller.pod_tracking.PodTracking`."""
+        """See `dynsched.controller.pod_tracking.PodTracking`."""
         return self._pods.sequence
 
     def known(self, ago: float = 0.0) -> KnownPods:
-        """As of `dynsched.controller.pod_tracking.PodTracking`."""
+        """See `dynsched.controller.pod_tracking.PodTracking`."""
         if not self._watches_pods:
             return NO_PODS
         if self._kubelets:
@@ -255,8 +256,10 @@ class Operator:
         )
 
     def preferred(self, pod: Pod, found: Ints) -> Floats:
-        """What the order adds to the scores of the candidates: the pod got one of the lists of the
-        last order that was written, and kube-scheduler scales the best candidate to 100, twice.
+        """What the order adds to the scores of the candidates.
+
+        The pod got one of the lists of the last order written. kube-scheduler scales the best
+        candidate to 100, and node affinity has weight 2.
         """
         weights = np.zeros(len(self._cluster.names))
         lists = self._ordered.lists[""] if self._ordered else ()
@@ -274,7 +277,7 @@ class Operator:
         return 2 * np.floor(100 * weights / best) if best else weights
 
     def _renew_order(self) -> None:
-        """As `NodeOrderWriter` does."""
+        """Publish the order at the intervals of `NodeOrderWriter`."""
         order = self._order
         if order is self._ordered or self._clock() - self._ordered_at < writer.APART:
             return

@@ -1,5 +1,5 @@
-"""The namespace `default` asks for the order: manifests/base/order, or the component order-webhook,
-on a real API server.
+"""Enables the order for the namespace `default` on a real API server, with the policy of
+manifests/base/order or the component order-webhook.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webhook_support import at, certificate, configuration, configured
 from dynsched.rules import keys
 
 NAMESPACE = "default"
-"""Where the pods are created, and where the object is."""
+"""The namespace of the pods and of the NodeOrder."""
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def _labelled(kubectl: Kubectl) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
-    """The component is installed and the namespace has the label; not afterwards."""
+    """Install the policy and label the namespace until the block ends."""
     kubectl = Kubectl(cluster.kubeconfig)
     file = cluster.kubeconfig.with_name("order.yaml")
     file.write_text(order_component(NAMESPACE))
@@ -53,7 +53,7 @@ async def asking(cluster: EnvtestCluster) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def answering(cluster: EnvtestCluster) -> AsyncIterator[tuple[str, ...]]:
-    """The same by the webhook: the flags with which dynsched answers it."""
+    """Use the webhook instead; yields the flags with which dynsched serves it."""
     kubectl, port = Kubectl(cluster.kubeconfig), free_port()
     with TemporaryDirectory(prefix="webhook-") as folder:
         authority = Authority(Path(folder), "closed-loop")
@@ -64,10 +64,10 @@ async def answering(cluster: EnvtestCluster) -> AsyncIterator[tuple[str, ...]]:
 
 
 async def until_told(cluster: EnvtestCluster) -> None:
-    """Until a new pod would get an order."""
+    """Wait until new pods get the order."""
 
-    async def is_told() -> bool:
+    async def has_order() -> bool:
         made = (await cluster.post(PODS, make_pod("probe"), dryRun="All")).ok
         return keys.ORDER_ANNOTATION in made["metadata"].get("annotations", {})
 
-    await until(is_told, "new pods get the order")
+    await until(has_order, "new pods get the order")

@@ -1,4 +1,4 @@
-"""Those who place pods: the default scheduler, dynsched's ways, an oracle, and a naive one."""
+"""The players, which place pods: the default scheduler, dynsched, an oracle, and a naive one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from closedloop.world import World
 
 
 def profile(world: World) -> dict[str, bool]:
-    """How kube-scheduler itself is set up."""
+    """The options of the kube-scheduler model that the scenario sets."""
     return {"packs": world.scenario.packs, "spread": world.scenario.spreads}
 
 
@@ -28,37 +28,37 @@ class Default:
         self.world = world
         self.scheduler = Scheduler(world.ledger, world.seed, **profile(world))
         self.descheduler: Callable[[Mapping[str, Running]], list[Running]] | None = None
-        """What moves pods, asked every tick; None: nobody does."""
+        """Returns the pods to evict, called every tick; None: no descheduler."""
 
     def choose(self, pod: Pod) -> int | None:
-        """As `world.Player`."""
+        """See `world.Player`."""
         return self.scheduler.choose(pod)
 
     async def tick(self) -> None:
-        """Nobody looks at the load."""
+        """Ignores the load."""
 
     def bound(self, pod: Pod, node: int) -> None:
-        """Nobody counts."""
+        """Does not track pods."""
 
     def gone(self, pod: Pod, node: int) -> None:
-        """Nobody counts."""
+        """Does not track pods."""
 
     async def reevaluate(self) -> None:
-        """Nobody looks at pods."""
+        """Does not track pods."""
 
     def joined(self, node: int) -> None:
-        """The ledger knows it already."""
+        """Does nothing: the ledger has the node already."""
 
     def cordoned(self, node: int) -> None:
-        """The ledger knows it already."""
+        """Does nothing: the ledger has the change already."""
 
     def evicts(self, running: Mapping[str, Running]) -> list[Running]:
-        """As the descheduler beside it does."""
+        """The evictions of the descheduler, if there is one."""
         return [] if self.descheduler is None else self.descheduler(running)
 
 
 class Oracle(Default):
-    """Sees the true load at every instant, and places on the least loaded node."""
+    """Always sees the true load, and places each pod on the least loaded node."""
 
     def choose(self, pod: Pod) -> int | None:
         """The node with the least true load."""
@@ -70,7 +70,7 @@ class Oracle(Default):
 
 
 class Naive(Default):
-    """Places on the node that the metric shows as the least loaded, and counts nothing else."""
+    """Places each pod on the node with the least measured load, and tracks no pods."""
 
     def choose(self, pod: Pod) -> int | None:
         """The node with the least measured load."""
@@ -82,11 +82,13 @@ class Naive(Default):
 
 
 class Dynsched(Default):
-    """dynsched beside kube-scheduler: by marks (taint, or label and affinity), by its order, as its
-    extender, or by several of these. ``by_requests`` False: the profile of the second scheduler.
-    ``watches_pods`` False: without the right to watch pods. ``kubelets``: Prometheus scrapes them.
-    ``knows_each``: what each pod uses is known. ``descheduler``: it runs beside it, with the
-    policy of manifests/components/descheduler.
+    """dynsched together with kube-scheduler: marks (taint, or label and affinity), the order, the
+    extender, or several of these.
+
+    ``by_requests`` False: the profile of the second scheduler. ``watches_pods`` False: no
+    permission to watch pods. ``kubelets``: Prometheus scrapes the kubelets. ``knows_each``: the use
+    of each pod is known. ``descheduler``: it runs too, with the policy of
+    manifests/components/descheduler.
     """
 
     def __init__(
@@ -130,42 +132,42 @@ class Dynsched(Default):
 
     @property
     def writes(self) -> int:  # type: ignore[override]
-        """As `world.Player`."""
+        """See `world.Player`."""
         return self._cluster.writes
 
     async def tick(self) -> None:
-        """One tick on what Prometheus answers now."""
+        """One tick with what Prometheus answers now."""
         await self.operator.tick(self.world.measured())
 
     async def reevaluate(self) -> None:
-        """What follows from the pods that were bound and ended since."""
+        """Evaluate again with the pods that were bound or ended since."""
         await self.operator.reevaluate()
 
     def bound(self, pod: Pod, node: int) -> None:
-        """The watch of pods tells."""
+        """Event of the pod watch."""
         if self._watches_pods:
             self.operator.bound(pod, self.world.names[node])
 
     def gone(self, pod: Pod, node: int) -> None:
-        """The watch of pods tells."""
+        """Event of the pod watch."""
         if self._watches_pods:
             self.operator.deleted(pod, self.world.names[node])
 
     def joined(self, node: int) -> None:
-        """The watch of nodes tells."""
+        """Event of the node watch."""
         self._cluster.add(node)
 
     def cordoned(self, node: int) -> None:
-        """The watch of nodes tells."""
+        """Event of the node watch."""
         self._cluster.show_cordon(node)
 
     def _by_verdicts(self, running: Mapping[str, Running]) -> list[Running]:
-        """As the component's policy does by the verdicts of the last tick."""
+        """The evictions of the shipped policy, based on the verdicts of the last tick."""
         now = self.world.clock()
         return [] if now % EVERY else evictions(self.operator.verdicts(), running, now)
 
 
 def _with_range(content: Mapping[str, Any], window: float) -> Mapping[str, Any]:
-    """The rules with the range of the scenario's metric: the lag follows from the expression."""
+    """The rules with the range of the scenario's metric, from which dynsched derives the lag."""
     expr = f"rate(cpu[{window:.0f}s])" if window else "memory"
     return {**content, "rules": [{**rule, "expr": expr} for rule in content["rules"]]}

@@ -25,7 +25,7 @@ _OF_WAY = {
 
 
 def _colour(way: str, ways: Iterable[str]) -> str:
-    """The same for one way in every picture; the others take those that are left, in turn."""
+    """The colour of a way: fixed for well-known ways, otherwise the next free one."""
     if way in _OF_WAY:
         return _OF_WAY[way]
     others = [each for each in ways if each not in _OF_WAY]
@@ -33,8 +33,9 @@ def _colour(way: str, ways: Iterable[str]) -> str:
 
 
 def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
-    """Bars by scenario: the share of the avoidable overload that each way removes. ``shares`` by
-    way, then by scenario.
+    """Bars by scenario: the share of the avoidable overload that each way removes.
+
+    ``shares``: by way, then by scenario.
     """
     scenarios = list(next(iter(shares.values())))
     figure, axes = plt.subplots(figsize=(9, 0.45 * len(scenarios) + 1.6))
@@ -53,7 +54,7 @@ def plot_removed(shares: Mapping[str, Mapping[str, float]], path: Path) -> None:
 
 
 def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str) -> None:
-    """Lines by way: the share of nodes over the hot line, given by second, minute by minute."""
+    """Lines by way: the share of hot nodes, given per second, averaged per minute."""
     figure, axes = plt.subplots(figsize=(9, 3.6))
     for way, series in shares.items():
         colour = _colour(way, shares)
@@ -70,8 +71,9 @@ def plot_over_time(shares: Mapping[str, Sequence[float]], path: Path, title: str
 def plot_how_full(
     curves: Mapping[str, Sequence[tuple[float, float]]], overload: float, path: Path
 ) -> None:
-    """Lines by way: the node-time over the hot line, by the share of all CPU that was used. The
-    order is the strongest line, and the oracle, which nobody can have, a dashed one.
+    """Lines by way: node-time above the hot line against the share of all CPU used.
+
+    The order has the thickest line. The oracle is dashed, because nobody can have it.
     """
     figure, axes = plt.subplots(figsize=(9, 4.5))
     for way, curve in curves.items():
@@ -88,7 +90,7 @@ def plot_how_full(
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """As SVG that is the same whenever it is made of the same figures."""
+    """Write an SVG that is identical for identical figures."""
     with mpl.rc_context({"svg.hashsalt": "dynsched", "svg.fonttype": "none"}):
         figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     plt.close(figure)

@@ -1,7 +1,7 @@
-"""One run on real servers: pods are created at their time, use CPU once they are bound, and end.
+"""One run on real servers: pods are created on time, use CPU once they are bound, and end.
 
-No kubelet is there. This process watches where pods are bound, says that they run, knows what each
-of them uses, and shows it to Prometheus as exporters would.
+There is no kubelet. This process watches the bindings, reports that pods run, knows what each of
+them uses, and serves it to Prometheus as exporters would.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _NOT_FOUND = 404
 
 @dataclass
 class Result:
-    """What one run came to. ``waits``: for each pod that was bound in the judged time, seconds from
-    the request to create it until this process saw its binding. ``costs``: of each program, CPU
-    seconds in the judged time, and its peak memory in MB.
+    """The result of one run.
+
+    ``waits``: for each pod bound in the judged time, seconds from the request to create it until
+    this process saw the binding. ``costs``: per program, CPU seconds in the judged time, and its
+    peak memory in MB.
     """
 
     outcome: Outcome
@@ -39,14 +41,14 @@ class Result:
     costs: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def waited(self, quantile: float) -> float:
-        """A quantile of the waits in seconds; 0 where no pod was bound."""
+        """A quantile of the waits in seconds; 0 if no pod was bound."""
         return float(np.quantile(self.waits, quantile)) if self.waits else 0.0
 
 
 async def play(
     servers: Servers, scenario: Scenario, seed: int, mode: Mode, content: Doc | None
 ) -> Result:
-    """One run; ``content``: dynsched's rules in the times of this run."""
+    """Play one run; ``content``: dynsched's rules with the run's durations."""
     pods = draw(scenario, seed)
     await servers.empty(scenario)
     run = Loop(servers, scenario, seed, mode, await servers.owners(pods))
@@ -58,7 +60,7 @@ async def play(
 
 
 class Loop:
-    """The pods of one run, the account of what they use, and who is told of it."""
+    """Runs the pods of one run, and keeps the account of what they use."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Loop:
         self._began = self._loop.time()
 
     async def play(self, pods: list[Pod], pids: Mapping[str, int]) -> Result:
-        """From the first pod to the end. ``pids``: of the programs whose cost is told."""
+        """Play from the first pod to the end. ``pids``: programs whose costs are measured."""
         versions = {path: await self._servers.version(path) for path in (PODS, NODES)}
         await self._scraped()
         if self._ordered:
@@ -117,14 +119,14 @@ class Loop:
         return self.result
 
     def _now(self) -> float:
-        """Seconds since the run began."""
+        """Seconds since the start of the run."""
         return self._loop.time() - self._began
 
     async def _until(self, moment: float) -> None:
         await asyncio.sleep(self._began + moment - self._loop.time())
 
     async def _scraped(self) -> None:
-        """Until Prometheus shows the load of all nodes, while they are empty."""
+        """Wait until Prometheus has the load of all nodes, while they are empty."""
         empty, began = Account(make_world(self._scenario, 0)), self._loop.time()
         self._servers.page.content = lambda: empty.page(self._loop.time() - began)
         wait = self._servers.prometheus.wait_for
@@ -132,8 +134,8 @@ class Loop:
         await asyncio.to_thread(wait, expr, len(self._world.names))
 
     async def _live(self, pod: Pod) -> None:
-        """A pod from its creation to its end. One that is evicted is made anew, as its ReplicaSet
-        would, for the rest of its life.
+        """A pod's life from creation to end. An evicted pod is recreated for the rest of its life,
+        as its ReplicaSet would.
         """
         await self._until(pod.arrives)
         left = pod.lives
@@ -148,17 +150,17 @@ class Loop:
         await self._remove(pod)
 
     async def _place(self, pod: Pod) -> bool:
-        """Create it, and wait until it is bound and runs. False: it found no node."""
+        """Create the pod, and wait until it is bound and runs. False if it found no node."""
         binding = self._bindings[pod.uid] = self._loop.create_future()
         self._evicted[pod.uid] = asyncio.Event()
-        asked = self._now()
+        requested = self._now()
         name = pod_name(pod.uid)
         body = self._body(pod)
         if self._placer is not None:
             place = self._placer.choose(pod)
             if place is None:
                 return False
-            # It counts from now on, so that the next choice knows of it.
+            # Count it now, so that the next choice includes it.
             self._account.bound(pod, place, self._now())
             _ = (await self._cluster.post(PODS, body)).ok
             await self._bind(name, self._world.names[place])
@@ -167,7 +169,7 @@ class Loop:
             _ = (await self._cluster.post(PODS, body)).ok
             self._account.bound(pod, self._places[await binding], self._now())
         if self._now() >= self._scenario.warm:
-            self.result.waits.append(self._now() - asked)
+            self.result.waits.append(self._now() - requested)
         await self._start(pod)
         return True
 
@@ -175,7 +177,7 @@ class Loop:
         return pod_body(pod_name(pod.uid), pod, self._owners[pod.owner], self._more)
 
     async def _start(self, pod: Pod) -> None:
-        """Say that it runs, which it has been bound for."""
+        """Report that the pod runs, as the kubelet would; until then it was only bound."""
         status = {"phase": "Running", "containerStatuses": [STARTED]}
         unless_gone(await self._cluster.patch(f"{path_of(pod)}/status", {"status": status}))
 
@@ -188,12 +190,12 @@ class Loop:
         _ = (await self._cluster.post(f"{PODS}/{pod}/binding", body)).ok
 
     async def _watch_bindings(self, version: str) -> None:
-        """Tell each pod where it was bound: it joins the selection of this watch then."""
+        """Report each binding: a bound pod enters the selection of this watch."""
         async for what, pod in self._changes(PODS, version, fieldSelector="spec.nodeName!="):
             self._see(what, pod)
 
     def _see(self, what: str, pod: Doc) -> None:
-        """A pod that was bound was added, modified or deleted."""
+        """Handle an event of a bound pod."""
         uid = pod["metadata"]["name"].removeprefix(pod_name(""))
         if what == "DELETED" and uid in self._evicted:
             self._evicted[uid].set()
@@ -202,7 +204,7 @@ class Loop:
             binding.set_result(pod["spec"]["nodeName"])
 
     async def _watch_nodes(self, version: str) -> None:
-        """Count what is written to nodes."""
+        """Count the writes to nodes."""
         async for what, node in self._changes(NODES, version):
             if what == "MODIFIED" and self._is_ours(node):
                 self._account.advance(self._now())
@@ -211,7 +213,7 @@ class Loop:
     async def _changes(
         self, path: str, version: str, **selectors: str
     ) -> AsyncIterator[tuple[str, Doc]]:
-        """All events after the version. The API server ends the watch of a client that is slow."""
+        """All events after the version; reconnects, because the API server ends slow watches."""
         while True:
             async with self._cluster.watch(path, resourceVersion=version, **selectors) as watch:
                 while event := await watch.next(_FOREVER):
@@ -221,15 +223,15 @@ class Loop:
                     yield event["type"], event["object"]
 
     def _is_ours(self, _node: Doc) -> bool:
-        """Whether the change of the node is not one of a kubelet, which there is none of here."""
+        """Whether the change was not made by a kubelet; here there is none."""
         return True
 
 
 def path_of(pod: Pod) -> str:
-    """Of its object at the API server."""
+    """Path of the Pod object at the API server."""
     return f"{PODS}/{pod_name(pod.uid)}"
 
 
 def unless_gone(answer: Answer) -> None:
-    """It went well; or the pod was evicted at this very moment."""
+    """Assert success, unless the pod has just been evicted."""
     assert answer.status == _NOT_FOUND or answer.ok

@@ -1,5 +1,5 @@
-"""What the closed loop is tried on. CHOSEN_ON were looked at when designs were chosen; the others
-were not, and are what is reported.
+"""The scenarios of the closed loop. Designs were chosen by looking at CHOSEN_ON; the other
+scenarios were not looked at, and are the ones that are reported.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ CHOSEN_ON = (
     _LIFE,
     replace(_LIFE, name="70 % used", used=0.7),
 )
-"""Pods of 15 minutes, lognormal use of half a core on average on nodes of 8; scrapes every 30 s, a
-rate over 2m, ticks every 10 s."""
+"""Pods of 15 minutes, with a lognormal use of half a core on average, on nodes of 8 cores; scrapes
+every 30 s, a rate over 2m, ticks every 10 s."""
 
 REPORTED = (
     replace(_LIFE, name="50 % used", used=0.5),
@@ -79,7 +79,7 @@ AT_ONCE = (
         name="CronJobs at the full minute",
         kinds=(
             replace(_TYPICAL, share=0.9),
-            # 100 pods of 2 minutes every 5 use 20 cores of 400 on average
+            # 100 pods of 2 minutes, every 5 minutes, use 20 of 400 cores on average.
             replace(_TYPICAL, share=0.1, replicas=100, every=300.0, lives=120.0, spreads=False),
         ),
     ),
@@ -99,8 +99,8 @@ AT_ONCE = (
     replace(_LIFE, name="all pods come within 30 s", begins_within=30.0, warm=0.0, hours=0.5),
     replace(_LIFE, name="slow starters", kinds=(replace(_TYPICAL, start=5.0),)),
 )
-"""Many pods at once, as life has them: what the scheduler does not spread by itself, what comes
-again all at once, and what is not known yet.
+"""Many pods at once, as in real clusters: pods that the scheduler does not spread, pods that come
+back at the same time, and pods whose use is not known yet.
 """
 
 _RIGHT = replace(_TYPICAL, requests=(1.15, 0.2))
@@ -124,7 +124,7 @@ REQUESTS = (
         name="requests of a tenth",
         kinds=(replace(_TYPICAL, requests=(0.1, 0.5)),),
     ),
-    # They use 0.41 cores on average, in place of 0.5.
+    # These pods use 0.41 cores on average instead of 0.5.
     replace(_LIFE, name="limits of 1 core, 48 % used", kinds=(replace(_TYPICAL, limit=1.0),)),
     *(
         replace(_LIFE, name=f"hot spots, {used} % used", used=used / 100, kinds=_HOT_SPOTS)
@@ -154,14 +154,15 @@ REQUESTS = (
         ),
     ),
 )
-"""What pods request follows what they use, or the scheduler is set up in another way."""
+"""Requests follow use, or the scheduler is configured differently."""
 
 ALL = {scenario.name: scenario for scenario in (*CHOSEN_ON, *REPORTED, *AT_ONCE, *REQUESTS)}
 
 
 def of_trace(folder: Path) -> dict[str, Scenario]:
-    """Pods that use what the series in the folder say. Services run a day; those that are there at
-    its beginning come in the hours before.
+    """Scenarios in which pods use what the series in the folder say.
+
+    Services run for a day; those that exist at its start arrive in the hours before.
     """
     short = replace(_LIFE, kinds=(replace(_TYPICAL, trace=folder),))
     jobs = (replace(short.kinds[0], lives=7200.0),)

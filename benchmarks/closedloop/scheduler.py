@@ -1,9 +1,9 @@
-"""A model of kube-scheduler's default profile: the score plugins that tell nodes apart here.
+"""A model of kube-scheduler's default profile, with the score plugins that make a difference here.
 
 Formulas and weights are those of Kubernetes 1.36 (``pkg/scheduler/framework/plugins``): resources
-fit (least allocated) 1, balanced allocation 1, taints 3, node affinity 2, topology spread by host 2
-for pods that have an owner. Among the best, one by chance. From 100 nodes on, it looks at a share
-of those that fit only, going on from where it stopped.
+fit (LeastAllocated) 1, balanced allocation 1, taints 3, node affinity 2, and topology spread by
+host 2 for pods with an owner. Ties are broken at random. With 100 nodes or more it considers only
+a share of the nodes that fit, continuing where it stopped.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MAX_PODS = 110
 _SKEW = 3
 
 Asked = Callable[[Pod, Ints], Floats]
-"""A pod and the candidates' indices -> what an extender adds to each one's score."""
+"""Maps a pod and the candidates' indices to what an extender adds to each score."""
 Passes = Callable[[Pod, Ints], NDArray[np.bool_]]
-"""A pod and the candidates' indices -> which of them a plugin's filter passes."""
+"""Maps a pod and the candidates' indices to whether each passes a plugin's filter."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What the scheduler knows of every node: room, requests, pods, and marks."""
+    """The scheduler's state of every node: capacity, requests, pods, and marks."""
 
     cpu: Floats
     memory: Floats
@@ -54,7 +54,7 @@ class Ledger:
         self.cordoned = np.zeros(size, dtype=np.bool_)
 
     def fits(self, pod: Pod) -> Ints:
-        """The nodes that are there and have room for the pod's requests."""
+        """The nodes that are present, not cordoned, and have room for the pod's requests."""
         room = (
             (self.present & ~self.cordoned)
             & (self.cpu_requested + pod.cpu <= self.cpu + 1e-9)
@@ -64,7 +64,7 @@ class Ledger:
         return np.flatnonzero(room)
 
     def count(self, pod: Pod, node: int, sign: int) -> None:
-        """The pod came to the node, or went."""
+        """Add the pod to the node (``sign`` 1), or remove it (-1)."""
         self.cpu_requested[node] += sign * pod.cpu
         self.memory_requested[node] += sign * pod.memory
         self.pods[node] += sign
@@ -74,8 +74,10 @@ class Ledger:
 
 
 class Scheduler:
-    """Chooses a node for each pod. ``affinity``: pods prefer unmarked nodes. ``by_requests``:
-    whether the plugins that go by requests count (not in the second scheduler's profile).
+    """Chooses a node for each pod.
+
+    ``affinity``: pods prefer unmarked nodes. ``by_requests``: whether the plugins that score by
+    requests are on; they are off in the second scheduler's profile.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Scheduler:
         self._next = 0
 
     def choose(self, pod: Pod) -> int | None:
-        """The node that the pod is bound to; None where none has room."""
+        """The node that the pod is bound to; None if no node has room."""
         found = self.ledger.fits(pod)
         if self._passes is not None:
             found = found[self._passes(pod, found)]
@@ -115,7 +117,7 @@ class Scheduler:
         return int(found[best[self._chance.randrange(len(best))]])
 
     def scores(self, pod: Pod, found: Ints) -> Floats:
-        """The sum of all plugins for each of the candidates."""
+        """The sum of all plugins' scores for each candidate."""
         ledger = self.ledger
         total = np.zeros(len(found))
         if self._by_requests:
@@ -150,7 +152,7 @@ class Scheduler:
         return fit + 50 + np.floor((50 + after - before) / 2)
 
     def _searched(self, found: Ints) -> Ints:
-        """The share of the nodes that is looked at, going round."""
+        """The share of the candidates that is scored; it starts after the last one, round-robin."""
         total = len(self.ledger.pods)
         number = nodes_looked_at(total)
         if len(found) <= number:
@@ -162,7 +164,7 @@ class Scheduler:
 
 
 def _spread(counts: Ints) -> Floats:
-    """Topology spread by host, as the default constraints of the scheduler have it."""
+    """Topology spread by host, with the scheduler's default constraints."""
     raw = np.rint(counts * math.log(len(counts) + 2) + _SKEW - 1)
     low, high = raw.min(), raw.max()
     return np.floor(100 * (high + low - raw) / high)

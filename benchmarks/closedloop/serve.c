@@ -1,7 +1,7 @@
-/* serve SHARE WORK SEED FILE: serve requests, one after the other, until SIGTERM. They come at random
-   (SEED), each takes WORK seconds of CPU, and so many come that SHARE of a core is used. FILE gets a
-   line for each: when it came, by CLOCK_MONOTONIC, and the seconds until its answer. Whoever has
-   waited for PATIENCE seconds gives up, and costs nothing. */
+/* serve SHARE WORK SEED FILE: serve requests one at a time until SIGTERM. They arrive at random
+   (SEED), each takes WORK seconds of CPU, and their rate is such that they use SHARE of a core. FILE
+   gets a line per request: its arrival by CLOCK_MONOTONIC, and its latency in seconds. Clients give
+   up after PATIENCE seconds; their requests then cost nothing. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ int main(int count, char **arguments) {
   srand48(atol(arguments[3]));
   FILE *file = fopen(arguments[4], "a");
   if (!file) return 1;
-  signal(SIGTERM, end); /* as the first process of its namespace it would not end by itself */
+  signal(SIGTERM, end); /* PID 1 of a namespace ignores signals without a handler */
   for (double comes = now(CLOCK_MONOTONIC);;) {
     comes -= log(1 - drand48()) * work / share;
     double left = comes - now(CLOCK_MONOTONIC);

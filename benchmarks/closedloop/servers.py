@@ -1,5 +1,5 @@
-"""etcd, kube-apiserver and Prometheus for one run after another, and what a run starts beside them:
-kube-scheduler and `dynsched run`.
+"""etcd, kube-apiserver and Prometheus, which serve one run after another, and the programs that
+each run starts: kube-scheduler and `dynsched run`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ MOST_ALLOCATED: Doc = {
 
 
 class Page:
-    """The one page that Prometheus scrapes; ``content`` is asked at each scrape."""
+    """The page that Prometheus scrapes; ``content`` is called at each scrape."""
 
     def __init__(self) -> None:
         self.content: Callable[[], str] = str
 
     def application(self) -> web.Application:
-        """An application that serves it as /metrics."""
+        """An application that serves the page as /metrics."""
         application = web.Application()
         application.router.add_get("/metrics", self._answer)
         return application
@@ -72,7 +72,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Servers:
-    """What outlives a run. ``program``: dynsched, which ticks every ``tick`` seconds."""
+    """The servers that outlive a run. ``program``: dynsched, which ticks every ``tick`` seconds."""
 
     envtest: Envtest
     cluster: EnvtestCluster
@@ -83,17 +83,17 @@ class Servers:
     tick: float = TICK
 
     async def empty(self, scenario: Scenario) -> None:
-        """Nodes without marks, and no pods."""
+        """Start with unmarked nodes and no pods."""
         await clear(self.cluster)
         for number in range(scenario.nodes):
             await self.cluster.create_node(_node(number, scenario))
 
     async def owners(self, pods: list[Pod]) -> dict[str, Doc]:
-        """A ReplicaSet for each owner of the pods: the reference to it, by the owner's name. For
-        pods that the scheduler is not to spread, the reference to a Job that there is not.
+        """Create a ReplicaSet for each owner of pods; returns the owner references by owner.
 
-        kube-scheduler spreads the pods of a ReplicaSet, found by its selector. Nobody makes its
-        replicas: there is no controller manager.
+        Pods that the scheduler must not spread get a reference to a Job that does not exist.
+        kube-scheduler spreads the pods of a ReplicaSet, which it finds by the selector. No
+        controller manager runs that would create its replicas.
         """
         jobs = {pod.owner for pod in pods if not pod.spreads}
         job = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
@@ -117,7 +117,7 @@ class Servers:
         return found
 
     async def version(self, path: str) -> str:
-        """The resourceVersion of a collection now, to watch it from."""
+        """The current resourceVersion of a collection, to start a watch from."""
         listed = (await self.cluster.get(path, limit=1)).ok
         return str(listed["metadata"]["resourceVersion"])
 
@@ -125,8 +125,8 @@ class Servers:
     async def placing(
         self, mode: Mode, content: Doc | None, *, packs: bool
     ) -> AsyncIterator[dict[str, int]]:
-        """With dynsched (and the rules ``content``), others and kube-scheduler: as the mode has
-        them. The process ids of those that know the load, by name.
+        """Run the programs of the mode: dynsched (with the rules ``content``), other programs, and
+        kube-scheduler. Yields the process ids of the programs that know the load, by name.
         """
         pids, config = {}, MOST_ALLOCATED if packs else None
         async with AsyncExitStack() as stack:
@@ -150,7 +150,7 @@ class Servers:
     @asynccontextmanager
     async def _operator(self, content: Doc, *flags: str) -> AsyncIterator[Operator]:
         file = write_rules(self.folder, content)
-        # The one before was killed, and would hold the Lease for some seconds more.
+        # No leader election: the Lease of the killed predecessor would last some seconds more.
         more = ("--no-leader-elect", "--interval", format_duration(self.tick), *flags)
         where = ("--kubeconfig", str(self.cluster.kubeconfig), "--prom", self.prometheus.url)
         arguments = ("run", *where, "-r", str(file), *more)
@@ -160,7 +160,7 @@ class Servers:
 
     @asynccontextmanager
     async def _scheduler(self, config: Doc | None) -> AsyncIterator[None]:
-        # To start and to stop it blocks; it would end with its thread, which the keeper's does not.
+        # start and stop block. A scheduler ends with the thread that started it; the keeper lasts.
         loop, keeper = asyncio.get_running_loop(), self.envtest.keeper
         stop = await loop.run_in_executor(keeper, self.envtest.start_scheduler, config)
         try:
@@ -171,7 +171,7 @@ class Servers:
 
 @contextmanager
 def control_plane(assets: Path) -> Iterator[Envtest]:
-    """Etcd and kube-apiserver, started (which blocks), in a folder of their own."""
+    """Start etcd and kube-apiserver, which blocks, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="closed-loop-") as folder:
         envtest = Envtest(assets, Path(folder))
         try:
@@ -185,8 +185,9 @@ def control_plane(assets: Path) -> Iterator[Envtest]:
 async def servers(
     envtest: Envtest, folder: Path, rules: Sequence[Path] = ()
 ) -> AsyncIterator[Servers]:
-    """A control plane, with a Prometheus beside it. Both are for one run at a time. ``rules``: more
-    files of Prometheus.
+    """A control plane with a Prometheus; both serve one run at a time.
+
+    ``rules``: additional rule files for Prometheus.
     """
     page = Page()
     async with EnvtestCluster(envtest, folder) as cluster, serve(page.application()) as url:
@@ -202,7 +203,7 @@ async def servers(
 
 
 def pod_body(name: str, pod: Pod, owner: Doc, more: Doc) -> Doc:
-    """The Pod object; ``more`` of its spec."""
+    """The Pod object; ``more``: additional fields of its spec."""
     requests = {"cpu": f"{pod.cpu * 1000:.0f}m", "memory": f"{pod.memory / MIB:.0f}Mi"}
     return {
         "metadata": {
@@ -219,7 +220,7 @@ def pod_body(name: str, pod: Pod, owner: Doc, more: Doc) -> Doc:
 
 
 def _node(number: int, scenario: Scenario) -> Doc:
-    """A node of the simulator's world: all of it is allocatable, and it is in no zone."""
+    """A node of the simulator's world: fully allocatable, and in no zone."""
     node = make_node(f"node-{number}", number)
     size = {"cpu": f"{scenario.cores:g}", "memory": f"{scenario.memory / MIB:.0f}Mi", "pods": "110"}
     node["status"] |= {"capacity": size, "allocatable": size, "images": []}

@@ -1,12 +1,13 @@
-"""OpenShift's soft-tainter, and the descheduler, as they run: programs that the user has.
+"""OpenShift's soft-tainter and the real descheduler, as programs that the user provides.
 
-``soft-tainter`` and ``descheduler`` are in the folder of KUBEBUILDER_ASSETS or on PATH.
-SOFT_TAINTER_SOURCE names a checkout of openshift/cluster-kube-descheduler-operator, whose CRD,
-recording rules and policy (KubeVirtRelieveAndMigrate, with nothing set) are read. Changed in them:
-every duration and range is divided by ten; all nodes take part; the plugin KubevirtMigrationAware,
-which is about virtual machines and which the descheduler of kubernetes-sigs does not have, is off.
-Both look every 3 s: 30 s are from its .tekton/integration-tests/configs/kdo-cr.yaml. The times of
-soft-tainter's Lease and of its retries (from 5 ms on) are hard-wired, and as in life.
+``soft-tainter`` and ``descheduler`` are in the folder KUBEBUILDER_ASSETS or on PATH.
+SOFT_TAINTER_SOURCE names a checkout of openshift/cluster-kube-descheduler-operator, from which the
+CRD, the recording rules and the policy (KubeVirtRelieveAndMigrate with nothing set) are read. The
+changes to them: all durations and ranges are divided by ten; all nodes take part; and the plugin
+KubevirtMigrationAware is off, because it is about virtual machines and missing in the descheduler
+of kubernetes-sigs. Both programs run every 3 s, from the 30 s of
+.tekton/integration-tests/configs/kdo-cr.yaml. The durations of soft-tainter's Lease and of its
+retries (from 5 ms on) are hard-coded and stay as they are.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{_NAMESPACE}/leases/soft-tain
 _OBJECTS = f"/apis/operator.openshift.io/v1/namespaces/{_NAMESPACE}/kubedeschedulers"
 _PROFILE = {"mode": "Automatic", "profiles": ["KubeVirtRelieveAndMigrate"]}
 _ALONE = asyncio.Lock()
-"""soft-tainter listens on the ports 6060 and 8080, which no flag changes: one runs at a time."""
+"""Only one soft-tainter can run at a time: its ports 6060 and 8080 cannot be configured."""
 
 
 def missing(mode: Mode) -> list[str]:
-    """What the mode needs and this machine does not have."""
+    """The programs and files that the mode needs and that are missing on this machine."""
     found = [program for program in mode.beside if find_descheduler(program) is None]
     files = (_CRD, _RECORDED, _POLICY) if mode.beside else ()
     return found + [f"{SOURCE}/{file}" for file in files if not _file(file).is_file()]
 
 
 def recorded(modes: Iterable[Mode], folder: Path) -> list[Path]:
-    """A file of recording rules for Prometheus, where a mode goes by them."""
+    """Prometheus files with recording rules, if a mode needs them."""
     if not any(mode.beside for mode in modes):
         return []
     path = folder / "recorded.json"  # JSON is YAML
@@ -59,7 +60,7 @@ def recorded(modes: Iterable[Mode], folder: Path) -> list[Path]:
 
 
 def policy(url: str) -> Doc:
-    """What both go by, with Prometheus at ``url``."""
+    """The policy of both programs, with Prometheus at ``url``."""
     found = _read(_POLICY)
     del found["nodeSelector"]
     found["metricsProviders"][0]["prometheus"]["url"] = url
@@ -75,7 +76,7 @@ def policy(url: str) -> Doc:
 async def beside(
     programs: tuple[str, ...], cluster: EnvtestCluster, envtest: Envtest, url: str
 ) -> AsyncIterator[dict[str, int]]:
-    """With these programs; their process ids by name. Prometheus is at ``url``."""
+    """Run these programs, with Prometheus at ``url``; yields their process ids by name."""
     path = envtest.folder / "policy.json"
     path.write_text(json.dumps(policy(url)))
     flags = [f"--kubeconfig={cluster.kubeconfig}", f"--policy-config-file={path}"]
@@ -90,7 +91,7 @@ async def beside(
 
 @asynccontextmanager
 async def _running(program: str, envtest: Envtest, flags: list[str]) -> AsyncIterator[int]:
-    """The program where it finds the files of a pod: without a token it has no Prometheus."""
+    """Run the program with the files of a pod; without a token it does not use Prometheus."""
     token, log = envtest.folder / "no-token", envtest.folder / f"{program}.log"
     token.write_text("none")
     command = [*in_pod(envtest.ca_file, token), str(find_descheduler(program)), *flags]
@@ -108,8 +109,8 @@ async def _running(program: str, envtest: Envtest, flags: list[str]) -> AsyncIte
 
 
 async def _install(cluster: EnvtestCluster) -> None:
-    """The object that soft-tainter reads its interval from."""
-    await cluster.delete(_LEASE)  # the one before was killed, and would hold it
+    """Create the CRD and the object from which soft-tainter reads its interval."""
+    await cluster.delete(_LEASE)  # a killed soft-tainter still holds it
     await cluster.post("/api/v1/namespaces", {"metadata": {"name": _NAMESPACE}})
     await cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _read(_CRD))
     spec = {**_PROFILE, "managementState": "Managed", "deschedulingIntervalSeconds": EVERY}

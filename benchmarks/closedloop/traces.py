@@ -1,8 +1,9 @@
-"""Series of CPU use from a folder that the user has: what pods use in the scenarios of a trace.
+"""CPU use of pods from recorded series, in a folder that the user provides.
 
-Two forms are known: PlanetLab's (github.com/beloglazov/planetlab-workload-traces: a file holds one
-number a line, the percentage of every five minutes of a day), and Bitbrains' (GWA-T-12: semicolons,
-the percentage in the column ``CPU usage [%]``). Nothing is downloaded.
+Two formats are supported. PlanetLab (github.com/beloglazov/planetlab-workload-traces): a file has
+one number per line, the percentage for every five minutes of a day. Bitbrains (GWA-T-12): a file
+has columns separated by semicolons, with the percentage in ``CPU usage [%]``. Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ from pathlib import Path
 from statistics import fmean
 
 STEP = 300.0
-"""Seconds from one value of a series to the next."""
+"""Seconds between two values of a series."""
 DAY = 86400.0
 COLUMN = "CPU usage [%]"
 
 Series = tuple[float, ...]
 Course = tuple[tuple[float, float], ...]
-"""(age in seconds, use from then on) of one pod, from age 0 on."""
+"""(age in seconds, use from then on) for one pod, starting at age 0."""
 
 
 @functools.cache
 def read(folder: Path) -> tuple[Series, ...]:
-    """All series of the folder and of those in it, over the mean of their means."""
+    """All series in the folder and its subfolders, divided by the mean of their means."""
     found = [_values(path) for path in sorted(folder.rglob("*")) if path.is_file()]
     level = fmean(map(fmean, found)) if found else 0.0
     if not level:
-        raise ValueError(f"{folder} has no series; unpack a trace of PlanetLab or Bitbrains there")
+        raise ValueError(f"{folder} has no series; unpack a PlanetLab or Bitbrains trace there")
     return tuple(tuple(value / level for value in series) for series in found)
 
 
 def course(series: Series, begin: float, lives: float, use: float) -> Course:
-    """What a pod uses that begins ``begin`` seconds into the series, which starts again at its end;
-    ``use``: where the series is 1.
+    """The use of a pod that starts ``begin`` seconds into the series, which wraps around.
+
+    ``use``: the pod's use where the series is 1.
     """
     first, last = int(begin // STEP), int((begin + lives) // STEP)
     return tuple(

@@ -1,4 +1,4 @@
-"""The pods of one run: when they come, how long they live, what they request and really use."""
+"""The pods of one run: their arrival, life, requests and real use."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ START = 60.0
 """Seconds in which a slow starter uses more than later."""
 DRAINED_FOR = 300.0
 LEAST_REQUEST = 0.01
-"""Cores."""
+"""Minimum request of a pod, in cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod. ``arrives`` and ``lives`` in seconds, ``cpu`` (requested) and ``uses`` in cores,
-    ``memory`` (requested) in bytes. ``course``: the use from each age on, of a pod whose use
-    changes; ``uses`` is then its mean, or what it comes to. ``spreads``: the scheduler spreads the
-    pods of its owner by itself, which it does not for those of a Job.
+    """One pod. ``arrives`` and ``lives`` are in seconds, ``cpu`` (requested) and ``uses`` in cores,
+    ``memory`` (requested) in bytes.
+
+    ``course``: for a pod whose use changes, the use from each age on; ``uses`` is then its mean, or
+    its final value. ``spreads``: the scheduler spreads the pods of this owner by default, as it
+    does not for a Job's.
     """
 
     uid: str
@@ -40,23 +42,24 @@ class Pod:
     spreads: bool = True
 
     def uses_at(self, age: float) -> float:
-        """In cores, so many seconds after its start."""
+        """Use in cores, ``age`` seconds after the start."""
         return next((uses for since, uses in reversed(self.course) if since <= age), self.uses)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of workload. ``mean`` is the use of one pod (as a share of a node's capacity),
-    ``sigma`` the spread of the logarithm of use, ``lives`` a pod's mean life in seconds.
-    ``replicas``: so many pods of one owner arrive at once. ``alike``: the pods of an owner all
-    use the same. ``starts_with``: the share of its use that is there from a pod's start; the rest
-    comes after half of its life. ``trace``: the folder whose series the pods use in place of
-    ``sigma``, from a random moment of a random series on, or (``by_clock``) from the moment of the
-    day on: the nights of all series are then one night. ``spreads``: as of `Pod`. ``every``: the
-    replicas of one owner come at each multiple of so many seconds, and not by chance; ``within`` so
-    many seconds. ``start``: so many times its use is what a pod uses in its first START seconds.
-    ``requests``: a pod requests this many times its use, with this spread of the logarithm, in
-    place of ``cpu``. ``limit``: the cores of which a pod gets no more.
+    """A kind of workload.
+
+    ``share``: of all use. ``mean``: use of one pod, as a share of a node's capacity. ``sigma``:
+    spread of the logarithm of use. ``lives``: a pod's mean life in seconds. ``replicas``: number of
+    pods of one owner that arrive at once. ``alike``: all pods of an owner use the same.
+    ``starts_with``: share of its use that a pod starts with; the rest is added after half of its
+    life. ``trace``: a folder with series that replace ``sigma``. A pod starts at a random moment of
+    a random series, or (``by_clock``) at the time of day, so that all series have their night at
+    the same time. ``spreads``: see `Pod`. ``every``: the replicas of one owner arrive at each
+    multiple of this many seconds, not at random; ``within``: seconds in which they arrive.
+    ``start``: factor on a pod's use in its first START seconds. ``requests``: request as a multiple
+    of use, and its spread of the logarithm; it replaces ``cpu``. ``limit``: maximum cores of a pod.
     """
 
     share: float = 1.0
@@ -80,25 +83,25 @@ class Kind:
 
 
 class Event(Protocol):
-    """What happens once or again and again, and brings pods of its own."""
+    """Something that happens once or repeatedly, and creates pods."""
 
     def pods(self, scenario: Scenario, chance: random.Random) -> Iterator[Pod]:
-        """Its pods, in any order."""
+        """The pods of the event, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Nodes, pods and metrics of one run; times in seconds. ``used``: the share of all
-    capacity that pods use on average. ``scrape`` and ``window``: how often a node is scraped, and
-    the range of the rule's ``rate`` (0: a gauge, such as memory); ``cadvisor``: the rule goes by
-    the kubelets' own series. ``wave``: the share by which
-    arrivals swing over ``wave_length``. ``big_nodes``: the share of nodes that are four times as
-    large. ``joining``: so many of the nodes join, empty, a third into the time that is judged.
-    ``warm``: how long a run goes on before it is judged. ``begins_within``: the pods that are there
-    at the beginning come within so many seconds; 0: within a fifteenth of their mean life.
-    ``drained_every``: so often a node is drained; it comes back, empty, DRAINED_FOR seconds later.
-    ``packs``: kube-scheduler scores by MostAllocated. ``spreads``: it spreads the pods of an owner
-    by default (``defaultConstraints``).
+    """Nodes, pods and metrics of one run; times in seconds.
+
+    ``used``: mean share of all capacity that pods use. ``scrape``: scrape interval. ``window``:
+    range of the rule's ``rate`` (0: a gauge, such as memory). ``cadvisor``: the rule uses the
+    kubelets' own series. ``wave``: relative swing of arrivals over ``wave_length``. ``big_nodes``:
+    share of nodes that are four times as large. ``joining``: number of nodes that join, empty, a
+    third into the judged time. ``warm``: time before a run is judged. ``begins_within``: time in
+    which the initial pods arrive; 0: a fifteenth of their mean life. ``drained_every``: interval
+    between drains of a node, which comes back, empty, DRAINED_FOR seconds later. ``packs``:
+    kube-scheduler scores by MostAllocated. ``spreads``: it spreads the pods of an owner by default
+    (``defaultConstraints``).
     """
 
     name: str
@@ -125,20 +128,20 @@ class Scenario:
 
     @property
     def join_at(self) -> int:
-        """When the nodes that join do so."""
+        """When the joining nodes join."""
         return int(self.warm + 1200 * self.hours)
 
     @property
     def seconds(self) -> int:
-        """How long a run takes, the time to warm up included."""
+        """Duration of a run, warm-up included."""
         return round(self.warm + 3600 * self.hours)
 
 
 def draw(scenario: Scenario, seed: int) -> list[Pod]:
-    """All pods of one run, in the order in which they arrive; the same for the same seed.
+    """All pods of one run in order of arrival; the same for the same seed.
 
-    Those that are there at the beginning have what is left of their lives (of exponential lives,
-    that is as much as of new ones).
+    Initial pods have the rest of their lives left; with exponential lives, that has the same
+    distribution as a new life.
     """
     chance = random.Random(f"{scenario.name} {seed}")
     capacity = _capacity(scenario)
@@ -151,20 +154,20 @@ def draw(scenario: Scenario, seed: int) -> list[Pod]:
 
 
 def late(pods: Iterable[Pod], number: int) -> list[Pod]:
-    """The same pods, each up to 0.3 s later; another number, other delays."""
+    """The pods, each delayed by up to 0.3 s; the delays depend on ``number``."""
     chance = random.Random(number)
     delayed = (replace(pod, arrives=pod.arrives + chance.uniform(0, 0.3)) for pod in pods)
     return sorted(delayed, key=lambda pod: pod.arrives)
 
 
 def node_cores(scenario: Scenario) -> list[float]:
-    """The capacity of each node in cores; a share of them is four times as large."""
+    """The capacity of each node in cores; the first ``big_nodes`` share is four times as large."""
     big = round(scenario.nodes * scenario.big_nodes)
     return [scenario.cores * (4 if number < big else 1) for number in range(scenario.nodes)]
 
 
 def _capacity(scenario: Scenario) -> float:
-    """Of the nodes that are there from the start, in cores."""
+    """The capacity in cores of the nodes that exist from the start."""
     return sum(node_cores(scenario)[: scenario.nodes - scenario.joining])
 
 
@@ -173,7 +176,7 @@ def _of_kind(
 ) -> Iterator[Pod]:
     mean = kind.mean * scenario.cores
     running = scenario.used * kind.share * capacity / mean
-    if kind.start > 1:  # so that all together use what the scenario says
+    if kind.start > 1:  # so that the total use is that of the scenario
         mean /= 1 + (kind.start - 1) * -math.expm1(-START / kind.lives)
     rate = running / kind.lives / kind.replicas
     level = math.log(mean) - kind.sigma**2 / 2
@@ -211,7 +214,7 @@ def _of_kind(
 
 
 def _moments(scenario: Scenario, kind: Kind, rate: float, chance: random.Random) -> Iterator[float]:
-    """When the replicas of one owner come, ``rate`` times a second on average."""
+    """When the replicas of one owner arrive, ``rate`` times per second on average."""
     if kind.every:
         yield from np.arange(kind.every, scenario.seconds, kind.every).tolist()
         return
@@ -241,8 +244,10 @@ def _with_course(
 
 
 def _played(pod: Pod, trace: Path, mean: float, chance: random.Random, *, by_clock: bool) -> Pod:
-    """The pod with a part of a series. By the clock: of a random day of it, and each pod changes at
-    its own moment of a STEP.
+    """The pod with a part of a series.
+
+    By the clock, it is a random day of the series, and each pod changes at a different moment of a
+    STEP.
     """
     series = chance.choice(read(trace))
     begin = chance.randrange(len(series)) * STEP

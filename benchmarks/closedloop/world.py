@@ -1,4 +1,4 @@
-"""One run: second by second, pods end, grow and come; load is summed, scraped and judged."""
+"""One run, second by second: pods end, change and start; load is summed, scraped and judged."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ sys.path.append(str(Path(__file__).parent.parent.parent / "tests" / "support"))
 from virtual_loop import VirtualLoop
 
 RETRY = 10
-"""Seconds until a pod that found no node is tried again, as kube-scheduler's longest back-off."""
+"""Seconds until an unschedulable pod is retried; kube-scheduler's longest back-off."""
 HOT = 0.8
-"""A node is hot while its pods demand more than this share of its capacity."""
+"""A node is hot if its pods demand more than this share of its capacity."""
 
 
 class Clock:
-    """The time of the simulation, in seconds; all parts share it."""
+    """The simulated time in seconds, shared by all parts."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """The time now."""
+        """The current time."""
         return self.now
 
 
 @dataclass(slots=True)
 class World:
-    """The true state of everything. ``demand`` is what pods want, in the unit of ``capacity``;
-    ``served`` is what they get; ``totals`` is its integral over time, as a counter shows it.
+    """The true state of everything.
+
+    ``demand`` is what pods want, in the unit of ``capacity``. ``served`` is what they get, and
+    ``totals`` its integral over time, like a counter.
     """
 
     scenario: Scenario
@@ -55,41 +57,41 @@ class World:
     demand: Floats = field(init=False)
     totals: Floats = field(init=False)
     given: list[Floats] = field(default_factory=list)
-    """By second: of so many seconds since the beginning a node's pods got what they wanted."""
+    """For each second, per node: time integral so far of the share of its demand that it served."""
 
     def __post_init__(self) -> None:
         self.demand = np.zeros(len(self.capacity))
         self.totals = np.zeros(len(self.capacity))
 
     def measured(self) -> Floats:
-        """What Prometheus answers now, in per cent of capacity; NaN for a node without."""
+        """What Prometheus answers now, in percent of capacity; NaN for a node without a value."""
         values = 100 * self.meters.values(int(self.clock.now)) / self.capacity
         return np.where(self.ledger.present, values, np.nan)
 
     @property
     def served(self) -> Floats:
-        """No node gives more than it has."""
+        """The demand of each node, limited by its capacity."""
         return np.minimum(self.demand, self.capacity)
 
     @property
     def hot(self) -> Floats:
-        """Which nodes are over the hot line."""
+        """Whether each node is hot."""
         return self.demand > HOT * self.capacity
 
 
 class Player(Protocol):
-    """Who places pods. ``writes``: to nodes, until now."""
+    """Places pods. ``writes``: number of writes to nodes so far."""
 
     writes: int
 
     def choose(self, pod: Pod) -> int | None:
-        """The index of the pod's node; None where no node has room."""
+        """The index of the pod's node, or None if no node has room."""
 
     async def tick(self) -> None:
         """Called every ``scenario.tick`` seconds."""
 
     async def reevaluate(self) -> None:
-        """Called between two ticks, every second."""
+        """Called every second between two ticks."""
 
     def bound(self, pod: Pod, node: int) -> None:
         """A pod was bound."""
@@ -101,24 +103,23 @@ class Player(Protocol):
         """A node has joined."""
 
     def cordoned(self, node: int) -> None:
-        """A node is cordoned, or not any more."""
+        """A node was cordoned or uncordoned."""
 
     def evicts(self, running: Mapping[str, Running], /) -> list[Running]:
-        """The pods that are to be placed anew now; called before every tick."""
+        """The pods to evict and place again now; called before every tick."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one run came to, after the time to warm up.
+    """The result of one run, from the end of the warm-up on.
 
-    ``hot``: the share of node-time over the hot line. ``beyond``: demand beyond capacity, as a
-    share of all capacity. ``on_hot``: pods placed on a node that was over the line at that moment,
-    of ``placed``; ``unplaced`` found no node at once, and waited: ``waited`` is the mean of all
-    that came, in seconds. ``starved``: the share of pod-time in which a pod's node has less CPU
-    than its pods want; ``starved_p99``: of 100 pods, one has that share of its time or more.
-    ``writes``: to nodes, an hour and node. ``used``: the mean share of the capacity that was used.
-    ``empty``: the mean number of nodes without a pod.
-    ``evicted``: pods that were moved. ``by_second``: the share of nodes over the line in each
+    ``hot``: share of node-time above the hot line. ``beyond``: demand beyond capacity, as a share
+    of all capacity. ``placed``: pods that were placed, ``on_hot`` of them on a node that was hot at
+    that moment. ``unplaced``: pods that found no node at once. ``waited``: mean wait of all pods
+    that came, in seconds. ``starved``: share of pod-time in which a pod's node had less CPU than
+    its pods wanted. ``starved_p99``: 99th percentile of that share over pods. ``writes``: writes to
+    nodes, per hour and node. ``used``: mean share of capacity used. ``empty``: mean number of nodes
+    without a pod. ``evicted``: pods that were moved. ``by_second``: share of hot nodes in each
     second.
     """
 
@@ -138,7 +139,7 @@ class Outcome:
 
 
 class _Change(NamedTuple):
-    """Something that happens to a bound pod: from now on it ``uses`` that, or (None) it ends."""
+    """A change of a bound pod: from ``at`` on it ``uses`` this much, or it ends if None."""
 
     at: float
     order: int
@@ -147,7 +148,7 @@ class _Change(NamedTuple):
 
 
 def make_world(scenario: Scenario, seed: int) -> World:
-    """All nodes, empty."""
+    """A world with all nodes, which are empty."""
     cores = np.array(node_cores(scenario), dtype=float)
     memory = scenario.memory * cores / scenario.cores
     ledger = Ledger(cores, memory)
@@ -166,9 +167,10 @@ def make_world(scenario: Scenario, seed: int) -> World:
 def simulate(
     scenario: Scenario, seed: int, player_of: Callable[[World], Player], chance: int = 0
 ) -> Outcome:
-    """One run with one player; always the same for the same arguments. ``chance``: with another
-    number the same pods come a moment later, as they do on real servers, and the scheduler chooses
-    others where it leaves the choice to chance. What follows from that may differ much.
+    """Play one run; the result is the same for the same arguments.
+
+    ``chance``: other numbers delay each pod a little, as on real servers, and change the
+    scheduler's random choices. The effect of that can be large.
     """
     virtual = VirtualLoop()
     world = make_world(scenario, seed + 1_000_000 * chance)
@@ -193,7 +195,7 @@ class _Run:
         self._again: list[Pod] = []
         self._chance = random.Random(world.seed)
         self._came = 0
-        self._seconds = np.zeros((2, len(world.names)))  # by node: judged, with too little CPU
+        self._seconds = np.zeros((2, len(world.names)))  # per node: judged, and short of CPU
         self._seconds_of: dict[str, Floats] = {}
         self._order = count()
         self._outcome = Outcome()
@@ -236,7 +238,7 @@ class _Run:
         return outcome
 
     def _sum_up_pods(self) -> None:
-        """How long pods had less CPU than they wanted, of the time that was judged."""
+        """Compute the share of judged time in which pods had less CPU than they wanted."""
         for found in self._running.values():
             self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
         of_pods = np.array(list(self._seconds_of.values()))
@@ -251,8 +253,8 @@ class _Run:
             self._player.joined(int(node))
 
     def _drain(self, now: int, judged: int) -> None:
-        """Drain the next node, or let it be used again, where it is time to. The pods of a drained
-        node come again within seconds, with what is left of their lives.
+        """Drain the next node, or uncordon it, if that is due. The pods of a drained node arrive
+        again within seconds, for the rest of their lives.
         """
         number, since = divmod(judged, int(self._world.scenario.drained_every))
         node, cordoned = number % len(self._world.names), self._world.ledger.cordoned
@@ -271,12 +273,12 @@ class _Run:
         self._player.cordoned(node)
 
     def _change(self, now: int) -> None:
-        """Bound pods whose use changes or that end by ``now``."""
+        """Apply the changes of bound pods that are due."""
         while self._changes and self._changes[0].at <= now:
             _, _, pod, uses = heapq.heappop(self._changes)
             found = self._running.get(pod.uid)
             if found is None:
-                continue  # it was evicted, and found no other node
+                continue  # it was evicted and found no other node
             if uses is None:
                 self._take(found)
             else:
@@ -284,7 +286,7 @@ class _Run:
                 self._running[pod.uid] = found._replace(uses=uses)
 
     def _take(self, found: Running) -> None:
-        """The pod does not run any more where it ran."""
+        """Remove the pod from its node."""
         del self._running[found.pod.uid]
         self._seconds_of[found.pod.uid] += self._seconds[:, found.node]
         self._world.demand[found.node] -= found.uses
@@ -292,7 +294,7 @@ class _Run:
         self._player.gone(found.pod, found.node)
 
     def _put(self, found: Running) -> None:
-        """The pod runs where it was placed."""
+        """Start the pod on its node."""
         self._running[found.pod.uid] = found
         before = self._seconds_of.get(found.pod.uid, np.zeros(2))
         self._seconds_of[found.pod.uid] = before - self._seconds[:, found.node]
@@ -301,7 +303,7 @@ class _Run:
         self._player.bound(found.pod, found.node)
 
     def _evict(self, now: int, *, judged: bool) -> None:
-        """Pods that are evicted. Each is replaced at once by one that uses as much."""
+        """Evict pods; each is replaced at once by one with the same use."""
         for found in self._player.evicts(self._running):
             self._take(found)
             self._outcome.evicted += judged
@@ -314,8 +316,8 @@ class _Run:
                 self._put(found._replace(node=node, since=now))
 
     def _arrive(self, now: int, *, judged: bool) -> None:
-        """Pods that come by ``now``, each placed with what is known after the one before. One that
-        finds no node waits, and is tried again every RETRY seconds.
+        """Place the pods that are due, each with the knowledge of the previous placement. A pod
+        that finds no node is tried again every RETRY seconds.
         """
         world, outcome = self._world, self._outcome
         outcome.waited += judged * len(self._waiting)

@@ -1,1 +1,1 @@
-"""The parts of `benchmarks/scale.py`: the servers, the probe, and what is measured when."""
+"""The parts of `benchmarks/scale.py`: the servers, the probe, and the phases of the measurement."""

@@ -1,4 +1,4 @@
-"""Asks a scheduler extender as kube-scheduler does: over a connection that stays open."""
+"""Queries a scheduler extender as kube-scheduler does: over a keep-alive connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import uuid
 from typing import Final, Self
 
 UID: Final = "11111111-2222-3333-4444-555555555555"
-"""Stands in a body for the uid of another pod each time."""
+"""Placeholder for the pod's uid, replaced in each request."""
 
 
 class Client:
-    """One connection that stays open; no more HTTP than the server speaks."""
+    """One keep-alive connection, with just the HTTP that the server speaks."""
 
     def __init__(self, host: str, port: int, prefix: str) -> None:
         self._host, self._port, self._prefix = host, port, prefix
@@ -27,7 +27,7 @@ class Client:
         self._writer.close()
 
     async def ask(self, path: str, body: bytes) -> bytes:
-        """One question, about a pod of its own, and the body of its answer."""
+        """Send one request with a new pod uid; returns the body of the response."""
         body = body.replace(UID.encode(), str(uuid.uuid4()).encode(), 1)
         self._writer.write(
             f"POST {self._prefix}{path} HTTP/1.1\r\nHost: {self._host}\r\n"
@@ -45,7 +45,7 @@ class Client:
 
 
 async def times(client: Client, path: str, body: bytes, seconds: float) -> list[float]:
-    """How long each question took, one after the other."""
+    """The seconds of each request, sent one after the other."""
     for _ in range(20):
         await client.ask(path, body)
     found = []

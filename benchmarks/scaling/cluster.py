@@ -1,4 +1,4 @@
-"""A large cluster's nodes and readings, as bytes that the servers of the bench send."""
+"""A large cluster's nodes and samples, as the bytes that the bench's servers send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dynsched_sim.examples import make_node
 NODE_BYTES: Final = 9_000
 COOL, HOT = 18.0, 95.0
 ROTATING: Final = 4
-"""Prepared sets of values: so many answers pass until a node has the same value again."""
+"""Number of prepared sets of values; a node has the same value again after this many answers."""
 
 
 def node_names(count: int) -> list[str]:
@@ -27,14 +27,15 @@ def node_names(count: int) -> list[str]:
 
 
 def address(number: int) -> str:
-    """A node's InternalIP; there are enough for all."""
+    """A node's InternalIP; unique for any size that is measured."""
     number += 1
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 
 def fill(api: ApiServer, count: int) -> None:
-    """Create the nodes. All but the first go past the checks that the server makes of each new
-    object: these take 3 ms a node.
+    """Create the nodes.
+
+    All but the first bypass the server's checks of new objects, which take 3 ms per node.
     """
     names = node_names(count)
     first = api.objects.create("nodes", make_node(names[0], 0, size=NODE_BYTES)).decode()
@@ -46,12 +47,12 @@ def fill(api: ApiServer, count: int) -> None:
 
 
 def likeness() -> Callable[[str, int], dict[str, Any]]:
-    """Makes the same nodes, of a name and a number, as a client sends them."""
+    """A function that makes the same nodes from a name and a number, as a client sends them."""
     return partial(_like, make_node(node_names(1)[0], 0, size=NODE_BYTES))
 
 
 def _like(first: dict[str, Any], name: str, number: int) -> dict[str, Any]:
-    """Another node: what it does not have for itself is shared with the first."""
+    """Another node; parts that are equal are shared with the first, not copied."""
     node = copy.copy(first)
     meta = node["metadata"] = copy.copy(first["metadata"])
     meta["name"] = name
@@ -71,14 +72,16 @@ def _like(first: dict[str, Any], name: str, number: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Readings:
-    """The values of one expression. Each answer's are a little different from those before, and
-    have as many digits as Prometheus writes; nothing but their time is written anew.
+    """The values of one expression.
+
+    Each answer's values differ a little from the previous ones, and have as many digits as
+    Prometheus writes. Only the timestamps are encoded anew for each answer.
     """
 
     count: int
     _hot: set[int] = field(default_factory=set)
     _parts: list[list[bytes]] = field(default_factory=list)
-    """For each set of values, what stands between the times of an answer."""
+    """For each set of values, the bytes between the timestamps of an answer."""
     _asked: int = 0
 
     def __post_init__(self) -> None:
@@ -89,7 +92,7 @@ class Readings:
             self._parts.append(parts)
 
     def heat(self, numbers: range) -> None:
-        """Make these nodes hot; those that are hot already become cool."""
+        """Make these nodes hot; those that are hot become cool."""
         rng = random.Random(self._asked)
         for each in numbers:
             number = each % self.count
@@ -105,7 +108,7 @@ class Readings:
         return now.join(self._parts[self._asked % ROTATING])
 
     def _part(self, number: int, value: float, rng: random.Random) -> bytes:
-        """What follows a node's time: its value, and the next node."""
+        """The bytes after a node's timestamp: its value, and the start of the next series."""
         text = f',"{value + rng.random()!r}"]}}'.encode()
         last = number + 1 == self.count
         return text + (b"]}}" if last else b"," + self._series(number + 1))
@@ -117,7 +120,7 @@ class Readings:
 
 
 def past(count: int, start: float, end: float, step: float) -> bytes:
-    """The body of an answer to a range query: cool all along."""
+    """The body of an answer to a range query, with only cool values."""
     times = [start + step * number for number in range(int((end - start) / step + 1.001))]
     values = msgspec.Raw(msgspec.json.encode([[at, str(COOL)] for at in times]))
     result = [

@@ -1,4 +1,4 @@
-"""What is measured, one after the other, on one `dynsched run`."""
+"""The phases of the measurement of one `dynsched run`, in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TARGETS: Final = {
     "prioritize": ("0.6 ms", "2 ms", "10 ms"),
     "cpu": ("1 %", "", ""),
 }
-"""For 5,000, 15,000 and 65,000 nodes."""
+"""Targets for 5,000, 15,000 and 65,000 nodes."""
 SIZES: Final = (5_000, 15_000, 65_000)
 
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Bench:
-    """One dynsched, the servers around it, and the rows that were found."""
+    """One dynsched instance, the servers around it, and the measured rows."""
 
     nodes: int
     rules: int
@@ -62,40 +62,40 @@ class Bench:
     prometheus_pid: int
     started: float
     servers_before: float
-    """CPU seconds of the servers when it started."""
+    """CPU seconds of the servers when dynsched was started."""
     rows: list[Row] = field(default_factory=list)
     _slowest: dict[str, float] = field(default_factory=dict)
 
     def found(self, what: str, measured: str, target: str = "") -> None:
-        """Note a row, and print it at once. ``target``: a key of TARGETS."""
+        """Add a row and print it at once. ``target``: a key of TARGETS."""
         goals = TARGETS.get(target)
         goal = goals[SIZES.index(self.nodes)] if goals and self.nodes in SIZES else ""
         self.rows.append(Row(what, measured, goal))
         print(f"{time.monotonic() - self.started:6.0f} s  {what}: {measured}", flush=True)
 
     async def durations(self) -> Durations:
-        """What `/metrics` says of them now."""
+        """The histograms of durations in `/metrics` now."""
         return Durations((await get(self.session, f"{self.url}/metrics"))[1])
 
     async def ticks(self) -> int:
-        """How many ticks have asked Prometheus."""
+        """Number of ticks that have queried Prometheus."""
         return int((await get(self.session, f"{self.prometheus}/ticks"))[1])
 
     async def after(self, ticks: int) -> None:
-        """Wait until so many more ticks have asked and are done: the one after them asks."""
+        """Wait until ``ticks`` more ticks are done, that is, until the next one queries."""
         end = await self.ticks() + ticks + 1
-        while await self.ticks() < end:  # noqa: ASYNC110 (of another process there is no event)
+        while await self.ticks() < end:  # noqa: ASYNC110 (another process has no event)
             await asyncio.sleep(0.2)
 
     async def writes(self) -> list[float]:
-        """When each write to a node came."""
+        """The time of each write to a node, in Unix seconds."""
         written: list[float] = json.loads((await get(self.session, f"{self.api}/writes"))[1])
         return written
 
     # --- the phases ---
 
     async def start(self) -> None:
-        """From the start of the process to its being ready."""
+        """Measure from the start of the process until it is ready."""
         url = f"{self.url}/readyz"
         while (await get(self.session, url))[0] != 200:
             await asyncio.sleep(0.05)
@@ -109,7 +109,7 @@ class Bench:
         self.found("  its own CPU time meanwhile", f"{cpu_seconds(self.pid):.1f} s")
 
     async def settle(self, seconds: float) -> None:
-        """Nothing changes state; the last half of the time counts."""
+        """Measure while no node changes state; only the second half of the time counts."""
         began = time.monotonic()
         await asyncio.sleep(seconds / 2)
         await self.after(0)
@@ -136,7 +136,7 @@ class Bench:
         self.found("writes in steady state", f"{len(await self.writes())}")
 
     async def change(self, ticks: int) -> None:
-        """At each tick, another hundredth of the nodes changes state. From here on they go on."""
+        """Measure while another 1 % of the nodes change state at each tick, from now on."""
         await self.session.post(f"{self.prometheus}/drift?nodes={self.nodes // 100}")
         await self.after(0)
         before, used, began = await self.durations(), cpu_seconds(self.pid), time.monotonic()
@@ -151,7 +151,7 @@ class Bench:
         self.found("  CPU time of one, all threads", f"{used / took * self.interval:.2f} s")
 
     async def stalls(self, seconds: float) -> None:
-        """While ticks go on and all kinds of answers are asked for, how long /healthz takes."""
+        """Measure the latency of /healthz while ticks go on and all pages are requested."""
         async with serving("scaling.probe", "idle") as (_, idle):
             probes = [
                 await start("scaling.probe", "ask", url, str(seconds))
@@ -168,11 +168,11 @@ class Bench:
         self.found(f"longest stall of the event loop in {seconds:.0f} s", _longest(busy), "stall")
         self.found("  the same of a server that does nothing", _longest(plain))
         slowest = sorted(self._slowest.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{path} {took:.2f} s" for path, took in slowest)
-        self.found("  slowest answers meanwhile", told)
+        text = ", ".join(f"{path} {took:.2f} s" for path, took in slowest)
+        self.found("  slowest answers meanwhile", text)
 
     async def _ask_all_kinds(self) -> None:
-        """One after the other, with a pause between."""
+        """Request the pages one after the other, with pauses."""
         for path in self._kinds():
             began = time.monotonic()
             accept = {"Accept": "application/json"}
@@ -188,7 +188,7 @@ class Bench:
         yield from itertools.cycle(paths)
 
     async def prioritize(self, seconds: float) -> None:
-        """All names, by one client, while ticks go on."""
+        """Measure /prioritize with all names from one client, while ticks go on."""
         split = urlsplit(self.url)
         pod = {"metadata": {"name": "p", "namespace": "d", "uid": UID}, "spec": {}}
         names = node_names(self.nodes)
@@ -203,7 +203,7 @@ class Bench:
         )
 
     async def mark(self, marks: int) -> None:
-        """So many nodes are hot from one tick to the next."""
+        """Make ``marks`` nodes hot between two ticks, and measure the writes of their marks."""
         await self.session.post(f"{self.prometheus}/drift?nodes=0")
         before, used = len(await self.writes()), cpu_seconds(self.api_pid)
         await self.session.post(f"{self.prometheus}/heat?nodes={marks}")
@@ -228,7 +228,7 @@ def _longest(found: Iterable[float]) -> str:
 
 
 def parse_seconds(nodes: int) -> float:
-    """CPU seconds of parsing one answer."""
+    """CPU seconds to parse one answer."""
     body, limit = Readings(nodes).answer(), answer_limit(nodes, 1)
     found = []
     for _ in range(5):

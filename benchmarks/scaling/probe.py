@@ -1,9 +1,9 @@
-"""Asks a server for next to nothing, again and again: how long it was busy with something else.
+"""Sends trivial requests to a server again and again, to see how long it is busy with other work.
 
-    python -m scaling.probe ask URL SECONDS     prints the time of each request, in seconds, as JSON
-    python -m scaling.probe idle                serves, and does nothing else; prints its URL
+    python -m scaling.probe ask URL SECONDS     prints the seconds of each request, as JSON
+    python -m scaling.probe idle                serves and does nothing else; prints its URL
 
-The second is what the first is compared with: the machine lets an idle process wait too.
+The idle server is the baseline: the machine makes an idle process wait, too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 PAUSE: Final = 0.002
-"""Seconds between two requests: less than what is looked for, and room for other requests."""
+"""Seconds between two requests: shorter than the stalls of interest, yet with room for others."""
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n"
 
 
 def ask(url: str, seconds: float) -> list[float]:
-    """How long each request took, one after the other."""
+    """The seconds of each request, sent one after the other."""
     split = urlsplit(url)
     connection = http.client.HTTPConnection(split.hostname or "", split.port, timeout=60)
     connection.connect()

@@ -1,4 +1,4 @@
-"""Processes of the bench, and what the kernel and `/metrics` say of one."""
+"""Child processes of the bench, and their figures from the kernel and from `/metrics`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BENCHMARKS: Final = Path(__file__).parent.parent
 
 
 async def start(module: str, *arguments: str, output: bool = True) -> asyncio.subprocess.Process:
-    """A module of the bench, or of dynsched, as a process of its own."""
+    """Start a module of the bench, or of dynsched, as a child process."""
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(_BENCHMARKS))))
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *arguments),
         stdout=asyncio.subprocess.PIPE if output else None,
-        # The tree of PYTHONPATH counts, and not the one of the working directory.
+        # The tree in PYTHONPATH is measured, not the one in the working directory.
         env=os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
         limit=1 << 26,
     )
@@ -32,7 +32,7 @@ async def start(module: str, *arguments: str, output: bool = True) -> asyncio.su
 
 @contextlib.asynccontextmanager
 async def serving(module: str, *arguments: str) -> AsyncIterator[tuple[int, str]]:
-    """A server's process id and the URL that it prints when it serves."""
+    """Start a server; yields its process id and the URL that it prints once it serves."""
     process = await start(module, *arguments)
     try:
         assert process.stdout is not None
@@ -54,7 +54,7 @@ def memory(pid: int) -> tuple[float, float]:
 
 
 def cpu_seconds(*pids: int) -> float:
-    """All that the processes have used so far, with those that they started."""
+    """CPU seconds used so far by the processes and their children."""
     ticks = 0
     for pid in [*pids, *chain.from_iterable(map(_children, pids))]:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -63,7 +63,7 @@ def cpu_seconds(*pids: int) -> float:
 
 
 async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
-    """Status and body; status 0 where nobody answers."""
+    """Status and body; status 0 if nothing answers."""
     try:
         async with session.get(url) as response:
             return response.status, await response.text()
@@ -72,7 +72,7 @@ async def get(session: aiohttp.ClientSession, url: str) -> tuple[int, str]:
 
 
 class Durations:
-    """Histograms of `/metrics` at one moment, to tell what came since an earlier one."""
+    """Histograms of `/metrics` at one moment, to compare with an earlier one."""
 
     def __init__(self, text: str) -> None:
         pattern = r"^(dynsched_\w+_seconds(?:_sum|_count)(?:\{[^}]*\})?) (\S+)$"
@@ -80,24 +80,24 @@ class Durations:
         self._values = {name: float(value) for name, value in found}
 
     def mean(self, before: Durations, name: str) -> float:
-        """The mean since ``before``; of several series, of the one in which it is the highest."""
+        """The mean since ``before``; if there are several series, the highest of their means."""
         means = []
         for series, count in self._values.items():
             if not series.startswith(f"{name}_count"):
                 continue
             total = series.replace("_count", "_sum", 1)
-            count -= before._values.get(series, 0.0)  # noqa: PLW2901 (the earlier ones are taken off)
+            count -= before._values.get(series, 0.0)  # noqa: PLW2901 (the count since ``before``)
             if count:
                 means.append((self._values[total] - before._values.get(total, 0.0)) / count)
         return max(means, default=0.0)
 
     def beyond_prometheus(self, before: Durations) -> float:
-        """A tick's seconds, less those of the rule whose query takes longest; both on average."""
+        """Mean seconds of a tick, less those of the slowest rule's query."""
         tick = self.mean(before, "dynsched_tick_duration_seconds")
         return tick - self.mean(before, "dynsched_rule_query_duration_seconds")
 
     def ticks(self, before: Durations) -> int:
-        """How many there were since ``before``."""
+        """Number of ticks since ``before``."""
         name = "dynsched_tick_duration_seconds_count"
         return int(self._values[name] - before._values.get(name, 0.0))
 
@@ -106,6 +106,6 @@ def _children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     found = []
     for task in tasks:
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
             found += task.read_text(encoding="ascii").split()
     return [int(child) for child in found]

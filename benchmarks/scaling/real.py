@@ -1,7 +1,7 @@
-"""A real etcd and kube-apiserver, with the nodes of the bench.
+"""A real etcd and kube-apiserver with the nodes of the bench.
 
-The programs are those of ``KUBEBUILDER_ASSETS``. Nodes are created as a client would, with 32 calls
-at a time: some hundred a second.
+The programs come from ``KUBEBUILDER_ASSETS``. Nodes are created as a client would, with 32
+concurrent calls: some hundred per second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AT_A_TIME: Final = 32
 
 @contextlib.asynccontextmanager
 async def real_cluster(count: int, kubeconfig: Path) -> AsyncIterator[Envtest]:
-    """Servers with so many nodes. SystemExit where the programs are missing."""
+    """Run servers with ``count`` nodes. SystemExit if the programs are missing."""
     found = assets()
     if found is None:
         raise SystemExit("set KUBEBUILDER_ASSETS to a folder with etcd and kube-apiserver")
@@ -63,7 +63,7 @@ async def _create(session: aiohttp.ClientSession, bodies: Iterator[bytes]) -> No
 
 
 def writes(servers: Envtest) -> list[float]:
-    """When each patch of a node came, in Unix seconds, by the server's audit log."""
+    """The time of each patch of a node, in Unix seconds, from the server's audit log."""
     with contextlib.suppress(FileNotFoundError), servers.audit_log.open("rb") as log:
         calls = [json.loads(line) for line in log if line.endswith(b"\n")]
         return [

@@ -1,10 +1,10 @@
-"""The API server and the stand-in for Prometheus, each as a process of its own.
+"""The API server and the fake Prometheus, each as a separate process.
 
     python -m scaling.servers api --nodes 5000 --kubeconfig FILE
     python -m scaling.servers real --nodes 5000 --kubeconfig FILE
     python -m scaling.servers prometheus --nodes 5000 --rules 3
 
-Each prints the URL of its own paths, in one line, when it serves.
+Each prints the URL of its own paths on one line once it serves.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ def expression(rule: int) -> str:
 
 @dataclass(slots=True)
 class Prometheus:
-    """Answers from memory: an instant query of `expression` has one sample a node, one of anything
-    else none. ``drifting``: so many nodes change state before each answer about the last rule.
+    """A fake Prometheus that answers from memory.
+
+    An instant query of `expression` has one sample per node, any other query none. ``drifting``:
+    number of nodes that change state before each answer for the last rule.
     """
 
     nodes: int
@@ -66,18 +68,18 @@ class Prometheus:
         return web.Response(body=body, content_type="application/json")
 
     async def heat(self, request: web.Request) -> web.Response:
-        """Make the first ``nodes`` hot for all rules that mark."""
+        """Make the first ``nodes`` hot for all rules that mark nodes."""
         for rule in range(self.rules - 1):
             self.readings[expression(rule)].heat(range(int(request.query["nodes"])))
         return web.Response()
 
     async def drift(self, request: web.Request) -> web.Response:
-        """From now on, ``nodes`` change state at each tick."""
+        """From now on, ``nodes`` nodes change state at each tick."""
         self.drifting = int(request.query["nodes"])
         return web.Response()
 
     async def count(self, _request: web.Request) -> web.Response:
-        """How many ticks asked."""
+        """The number of ticks that have queried."""
         return web.json_response(self.answered)
 
 
@@ -93,13 +95,13 @@ def prometheus(options: argparse.Namespace) -> web.Application:
 
 
 def writes(found: Callable[[], list[Any]]) -> web.Application:
-    """What was written to nodes: the time of each."""
+    """Serves the time of each write to a node."""
 
-    async def told(_request: web.Request) -> web.Response:
+    async def answer(_request: web.Request) -> web.Response:
         return web.json_response(found())
 
     app = web.Application()
-    app.router.add_get("/writes", told)
+    app.router.add_get("/writes", answer)
     return app
 
 

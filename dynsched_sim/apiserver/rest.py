@@ -97,9 +97,9 @@ class Rest:
     def _delete(self, call: Call, renderer: Renderer) -> web.Response:
         where = call.target.resource, call.target.name, call.target.namespace
         uid = self._objects.find(*where).uid
-        held = self._objects.delete(*where)
-        if held is not None:
-            return respond(renderer.one(held))
+        remaining = self._objects.delete(*where)
+        if remaining is not None:
+            return respond(renderer.one(remaining))
         details = {"name": call.target.name, "kind": call.target.resource.plural, "uid": uid}
         return respond(render.encode({**_SUCCESS, "details": details}))
 

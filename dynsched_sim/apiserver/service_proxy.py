@@ -51,11 +51,11 @@ class ServiceProxy:
             async with (
                 aiohttp.ClientSession(auto_decompress=False) as session,
                 # The real proxy does not verify the certificate either.
-                session.get(url, headers=headers, allow_redirects=False, ssl=False) as answered,
+                session.get(url, headers=headers, allow_redirects=False, ssl=False) as response,
             ):
-                returned = {k: answered.headers[k] for k in _RETURNED if k in answered.headers}
-                body = await answered.read()
-                return web.Response(status=answered.status, headers=returned, body=body)
+                returned = {k: response.headers[k] for k in _RETURNED if k in response.headers}
+                body = await response.read()
+                return web.Response(status=response.status, headers=returned, body=body)
         except aiohttp.ServerDisconnectedError:
             raise api_errors.unavailable("error trying to reach service: EOF") from None
         except aiohttp.ClientError as error:

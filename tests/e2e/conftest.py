@@ -37,16 +37,16 @@ FORMER, FORMER_IMAGE = os.environ.get("E2E_FORMER", ""), os.environ.get("E2E_FOR
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     if not IMAGE:
-        lacking("no image: make e2e IMAGE=NAME:TAG, or its archive for a cluster of our own")
+        lacking("no image: make e2e IMAGE=NAME:TAG, or IMAGE=ARCHIVE if the tests start one")
     if GIVEN:
         yield Path(GIVEN)
         return
     if reason := missing(assets()):
-        lacking(f"no cluster: make e2e KUBECONFIG=FILE; of our own: {reason}")
+        lacking(f"no cluster: make e2e KUBECONFIG=FILE; the tests cannot start one: {reason}")
     archives = [Path(each) for each in (IMAGE, FORMER_IMAGE) if each]
     for each in archives:
         if not each.is_file():
-            lacking(f"no image: {each} is no archive, and a cluster of our own pulls nothing")
+            lacking(f"no image: {each} is not an archive, and the tests' cluster pulls no images")
     found = assets()
     assert found is not None
     folder = tmp_path_factory.mktemp("kubelets")
@@ -141,7 +141,7 @@ def shop(site: Site) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def archive() -> Path:
     if not Path(IMAGE).is_file():
-        pytest.skip("the image's size is known of an archive alone: IMAGE=FILE")
+        pytest.skip("the image's size is known only for an archive: IMAGE=FILE")
     return Path(IMAGE)
 
 
@@ -149,5 +149,5 @@ def archive() -> Path:
 def former(site: Site) -> tuple[Site, str]:
     """The cluster with the image of an earlier version, and the revision it was built from."""
     if not (FORMER and FORMER_IMAGE):
-        pytest.skip("no version before: make e2e ... FORMER=REVISION FORMER_IMAGE=IMAGE")
+        pytest.skip("no earlier version: make e2e ... FORMER=REVISION FORMER_IMAGE=IMAGE")
     return replace(site, image=name_of(FORMER_IMAGE)), FORMER

@@ -203,7 +203,7 @@ class Bench:
         self.client, self.store = SimClient(self.objects, self.leadership), NodeStore()
         nodes = map(node_of, self.objects.all("nodes"))
         self.store.correct({node.name: node for node in nodes}, 0)
-        self.stop_watch = self.objects.store.subscribe(NODES, self._hear)
+        self.stop_watch = self.objects.store.subscribe(NODES, self._apply_change)
         self.evaluator = Evaluator(
             self.rules_file,
             queries=Queries(self.sources),
@@ -215,7 +215,7 @@ class Bench:
             **self._options,
         )
 
-    def _hear(self, change):
+    def _apply_change(self, change):
         if change.type is ChangeType.DELETED:
             self.store.drop(change.entry.name, change.entry.uid)
         else:

@@ -30,9 +30,9 @@ class Tab:
         self.page = page
         self.complaints: list[str] = []
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", lambda line: self._heard(line.type, line.text))
+        page.on("console", lambda line: self._collect(line.type, line.text))
 
-    def _heard(self, kind: str, text: str) -> None:
+    def _collect(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.complaints.append(text)
 

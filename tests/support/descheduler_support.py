@@ -56,7 +56,7 @@ def need_descheduler() -> str:
     if found is None:
         lacking("no descheduler: set DESCHEDULER, or put it into KUBEBUILDER_ASSETS")
     if subprocess.run([*_UNSHARE, "true"], check=False, capture_output=True).returncode:
-        lacking("the descheduler needs a mount namespace, and this machine gives none")
+        lacking("the descheduler needs a mount namespace, and this machine allows none")
     return found
 
 

@@ -247,7 +247,7 @@ class Envtest:
         if not becomes_ready(process, is_ready):
             program = Path(str(process.args[0])).name  # type: ignore[index]
             log = (self.folder / f"{program}.log").read_text(errors="replace")
-            raise StartError(f"{program} did not get ready:\n{log[-2000:]}")
+            raise StartError(f"{program} did not become ready:\n{log[-2000:]}")
 
 
 def _die_with_parent() -> None:

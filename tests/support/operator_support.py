@@ -82,7 +82,7 @@ class Operator:
         limit = time.monotonic() + seconds
         while not fits((await self.get(path))[0]):
             assert self.process.returncode is None, f"dynsched ended:\n{self.log}"
-            assert time.monotonic() < limit, f"{path} in vain:\n{self.log}"
+            assert time.monotonic() < limit, f"{path} did not answer as expected:\n{self.log}"
             await asyncio.sleep(0.05)
 
     async def stop(self, number: int = signal.SIGTERM) -> int:

@@ -30,11 +30,11 @@ def need(name: str, package: str) -> str:
     path = str(beside_python) if beside_python.exists() else shutil.which(name)
     if path is not None:
         return path
-    lacking(f"{name} is not on PATH ({package} brings it)")
+    lacking(f"{name} is not on PATH (provided by {package})")
 
 
 def find_descheduler(program: str = "descheduler") -> str | None:
-    """The path in $DESCHEDULER, or of the program in KUBEBUILDER_ASSETS, or on PATH."""
+    """The path in the program's variable ($DESCHEDULER), in KUBEBUILDER_ASSETS, or on PATH."""
     if named := os.environ.get(program.upper().replace("-", "_")):
         return named
     in_assets = Path(os.environ.get("KUBEBUILDER_ASSETS", "/nowhere")) / program

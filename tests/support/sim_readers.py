@@ -21,11 +21,11 @@ class SimReaders:
 
     def reviews(self) -> dict[str, Review]:
         return {
-            "/apis/authentication.k8s.io/v1/tokenreviews": self._whose,
-            "/apis/authorization.k8s.io/v1/subjectaccessreviews": self._may_get,
+            "/apis/authentication.k8s.io/v1/tokenreviews": self._review_token,
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews": self._review_access,
         }
 
-    def _whose(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def _review_token(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         name, audiences = self.tokens.get(spec["token"], ("", ()))
         fitting = [each for each in spec.get("audiences") or [API_AUDIENCE] if each in audiences]
         if not fitting:
@@ -33,6 +33,6 @@ class SimReaders:
         user = {"username": name, "uid": f"uid-of-{name}", "groups": _GROUPS}
         return {"authenticated": True, "user": user, "audiences": fitting}
 
-    def _may_get(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def _review_access(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         path = spec["nonResourceAttributes"]["path"]
         return {"allowed": any(fnmatchcase(path, one) for one in self.paths.get(spec["user"], ()))}

@@ -20,7 +20,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
-    def run_in_executor(  # type: ignore[override]  # nobody here needs the executor
+    def run_in_executor(  # type: ignore[override]  # no executor is needed here
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future = self.create_future()
@@ -40,6 +40,6 @@ class _NoWaiting(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise RuntimeError("everybody waits, and nothing can come that would wake one")
+            raise RuntimeError("deadlock: everything waits, and no timer is set")
         self._loop.now += max(0.0, timeout)
         return []

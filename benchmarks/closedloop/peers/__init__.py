@@ -1,11 +1,11 @@
-"""Other load-aware schedulers as players: each sees the load through its own metrics, as late as it
-does in life, and adds its own score (`closedloop.peers.formulas`) to that of kube-scheduler.
+"""Other load-aware schedulers as players. Each sees the load through its own metrics, with their
+real delay, and adds its own score (`closedloop.peers.formulas`) to that of kube-scheduler.
 
-What all have in common here: pods have requests and no limits; memory is used as it is requested; a
-pod that no node passes the filter for waits (`world`). `ways` has each as shipped and, where a
-setting is plain, tuned: chosen on seeds 41 and 42 of "40 % used" and "60 % used".
+Common to all here: pods have requests and no limits; memory is used as requested; a pod for which
+no node passes the filter waits (`world`). `ways` has each peer as shipped and, if a setting is
+obvious, tuned: chosen on seeds 41 and 42 of "40 % used" and "60 % used".
 
-Read in November 2026, each at the newest commit that could be had:
+Read in November 2026, each at the newest available commit:
 
     openshift/cluster-kube-descheduler-operator  945dcaa9  2026-06-27
     kubernetes-sigs/descheduler                  7d2b28bf  2026-06-30, v0.36.0 and later
@@ -73,24 +73,24 @@ def ways() -> dict[str, Callable[[World], Default]]:
         ),
         "Volcano usage": Volcano,
         "Volcano usage without estimator": made(Volcano, estimator=False),
-        # a metric of the user's own by the adapter (a rate over 2m), estimates as requested, CPU
-        # alone, weight 1, no binpack
+        # a metric that the user provides through the adapter (a rate over 2m), estimates as
+        # requested, CPU alone, weight 1, no binpack
         "Volcano usage, tuned": made(
             Volcano, ratio=1.0, weights=(1, 0), weight=1, adapted=True, binpack=False
         ),
         "crane": Crane,
-        # only the mean of 5 minutes, each 30 s, no filter
+        # only the mean of 5 minutes, every 30 s, no filter
         "crane, tuned": made(Crane, metrics=Crane.TUNED, weight=1.0),
         "soft-tainter": SoftTainter,
         # KubeVirtRelieveAndMigrate: pods are virtual machines, and rest after each move
         "soft-tainter and descheduler": made(
             SoftTainter, how=SoftTainter.MACHINES, descheduler=True
         ),
-        # by descheduler:node:actuation_priority:p66_5m
+        # with descheduler:node:actuation_priority:p66_5m
         "soft-tainter and descheduler, stable": made(
             SoftTainter, how=SoftTainter.MACHINES, load="stable", descheduler=True
         ),
-        # CPU alone (PrometheusCPUCombined), 0:20 (AsymmetricMedium), each 10 s
+        # CPU alone (PrometheusCPUCombined), 0:20 (AsymmetricMedium), every 10 s
         "soft-tainter, tuned": made(SoftTainter, how=Descheduling(0, 20, every=10), load="plain"),
         "LowNodeUtilization": made(Descheduled, how=Descheduling(20, 50, relative=False)),
         # 10:10 around the mean, one pod a node and three a cycle

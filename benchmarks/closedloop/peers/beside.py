@@ -1,5 +1,5 @@
-"""kube-scheduler as it is, and beside it what moves pods (the descheduler) or marks nodes
-(OpenShift's soft-tainter) by real load.
+"""Unchanged kube-scheduler, with the descheduler moving pods, or OpenShift's soft-tainter marking
+nodes, by real load.
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ from closedloop.world import World
 
 
 class Descheduled(Peer):
-    """kube-scheduler as it is, and the descheduler beside it, by real load."""
+    """kube-scheduler, and the descheduler by real load."""
 
     def __init__(self, world: World, how: Descheduling) -> None:
         super().__init__(world, scrape=METRICS_SERVER, window=2 * METRICS_SERVER)
         self.descheduler = LowNodeUtilization(world, how)
 
     def renew(self, now: int) -> None:
-        """The descheduler asks by itself."""
+        """Does nothing: the descheduler has its own metrics."""
 
     def score(self, _pod: Pod) -> Floats:
-        """No plugin."""
+        """No plugin, so no score."""
         return np.zeros(self.nodes)
 
 
 class SoftTainter(Peer):
-    """OpenShift's profile KubeVirtRelieveAndMigrate: every ``every`` seconds soft-tainter puts no,
-    one or two soft taints on each node, by the bands of LowNodeUtilization (``how``), and the
-    ``descheduler`` evicts by the same load. ``taints`` False: only the descheduler runs.
+    """OpenShift's profile KubeVirtRelieveAndMigrate.
 
-    ``load``: the recorded metric. By default the distance from the mean, amplified by three;
-    "stable": its 0.66 quantile of 5 minutes, with a cooldown (recorded since May 2026, and used
-    only where the user asks for it); "plain": CPU alone. ``minute``: the range of the recording
-    rules, which run every half of it. CPU pressure is the share of it in which a node's pods wanted
-    more than the node has.
+    Every ``every`` seconds soft-tainter puts no, one or two soft taints on each node, according to
+    the bands of LowNodeUtilization (``how``). The ``descheduler`` evicts by the same load.
+    ``taints`` False: only the descheduler runs.
+
+    ``load``: the recorded metric. The default is the distance from the mean, amplified by three.
+    "stable" is its 0.66 quantile over 5 minutes, with a cooldown (recorded since May 2026, and used
+    only if the user chooses it). "plain" is CPU alone. ``minute``: the range of the recording
+    rules, which run at half that interval. CPU pressure is the share of the range in which a node's
+    pods wanted more than the node has.
 
     openshift/cluster-kube-descheduler-operator 945dcaa9, pkg/softtainter and
     pkg/operator/target_config_reconciler.go (0:10 around the mean, at most 2 evictions a node and 5
-    in all); 30 s is from .tekton/integration-tests/configs/kdo-cr.yaml, the operator's example has
-    3600.
+    in all). The 30 s are from .tekton/integration-tests/configs/kdo-cr.yaml; the operator's example
+    has 3600.
     """
 
     LINES: Final = Descheduling(0, 10, every=30, per_node=2, total=5, knows_uses=False)
@@ -78,17 +80,17 @@ class SoftTainter(Peer):
         self.writes = 0
 
     async def reevaluate(self) -> None:
-        """Between two ticks: pressure."""
+        """Records CPU pressure between two ticks."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
 
     def evicts(self, running: Mapping[str, Running]) -> list[Running]:
-        """As `Default`; evictions count for the cooldown."""
+        """See `Default`; evictions count for the cooldown."""
         chosen = super().evicts(running)
         self._evicted.extend((self.world.clock(), each.node) for each in chosen)
         return chosen
 
     def renew(self, now: int) -> None:
-        """Taints, by the load that was recorded a third of the interval ago; then a new load."""
+        """Set taints by the load recorded a third of the interval ago, then record a new load."""
         self._waited.append((self.world.demand > self.world.capacity).astype(float))
         if self._taints and now % self._how.every == 0 and not np.isnan(self._load).any():
             self._taint()
@@ -96,7 +98,7 @@ class SoftTainter(Peer):
             self._record(now)
 
     def _record(self, now: int) -> None:
-        """The load of all nodes; as before where one has no metric."""
+        """Record the load of all nodes; keep the old one if a node has no metric."""
         there, percent = self.world.ledger.present, self.world.measured()
         if np.isnan(percent[there]).any():
             return
@@ -122,10 +124,10 @@ class SoftTainter(Peer):
         how = self._how
         taints = by.soft_taints(*by.bands(self._load, how.low, how.high, relative=how.relative))
         before = self.world.ledger.taints
-        # Each taint is a patch of its own.
+        # Each taint is a separate patch.
         self.writes += int(np.abs(taints - before).sum())
         before[:] = taints
 
     def score(self, _pod: Pod) -> Floats:
-        """No plugin: the taints count as they do."""
+        """No plugin, so no score; kube-scheduler scores the taints itself."""
         return np.zeros(self.nodes)

@@ -1,7 +1,7 @@
-"""The formulas of other load-aware schedulers: what each says of nodes, from its own source.
+"""The formulas with which other load-aware schedulers score nodes, each from its own source.
 
 Each docstring names the files and the commit that were read. Arguments are arrays by node unless
-said otherwise; a share is 0 to 1, and ``percent`` 0 to 100. Scores are 0 to 100, as those of
+stated otherwise. A share is 0 to 1, and ``percent`` 0 to 100. Scores are 0 to 100, as in
 kube-scheduler.
 """
 
@@ -18,17 +18,19 @@ Bools = NDArray[np.bool_]
 
 BEST = 100.0
 _TERMS = 250
-"""Of the series below; the ratio of two terms is less than one."""
+"""Terms of the series below; the ratio of two successive terms is less than one."""
 
 
 def _rounded(values: Floats) -> Floats:
-    """Halves go up, as Go rounds what is not negative."""
+    """Round halves up, as Go rounds non-negative numbers."""
     return np.floor(values + 0.5)
 
 
 def target_load_packing(predicted: Floats, target: float = 40.0) -> Floats:
-    """Trimaran TargetLoadPacking. ``predicted``: per cent of CPU with the pod. Rises up to the
-    target, where it is best, and falls beyond it from the target's own number to 0 at 100 %.
+    """Trimaran TargetLoadPacking. ``predicted``: percent of CPU, including the pod.
+
+    The score rises up to the target, where it is 100. Beyond it, it falls from the value of the
+    target itself to 0 at 100 %.
 
     kubernetes-sigs/scheduler-plugins 903da7df, pkg/trimaran/targetloadpacking/targetloadpacking.go;
     defaults in apis/config/v1/defaults.go.
@@ -41,8 +43,10 @@ def target_load_packing(predicted: Floats, target: float = 40.0) -> Floats:
 def risk_balancing(
     mean: Floats, deviation: Floats, margin: float = 1.0, sensitivity: float = 1.0
 ) -> Floats:
-    """Trimaran LoadVariationRiskBalancing, one resource, not yet rounded. ``mean`` with the pod and
-    ``deviation`` are shares. The risk is half of the mean and the (scaled) deviation.
+    """Trimaran LoadVariationRiskBalancing for one resource, not yet rounded.
+
+    ``mean``, which includes the pod, and ``deviation`` are shares. The risk is half the sum of the
+    mean and the (scaled) deviation.
 
     kubernetes-sigs/scheduler-plugins 903da7df, pkg/trimaran/loadvariationriskbalancing/analysis.go
     and pkg/trimaran/resourcestats.go.
@@ -54,8 +58,9 @@ def risk_balancing(
 
 
 def beta_below(alpha: Floats, beta: Floats, line: Floats) -> Floats:
-    """The probability that a beta distribution is below the line (0 to 1), by the power series of
-    the incomplete beta function on the side where it converges.
+    """The probability that a beta-distributed value is below ``line`` (0 to 1).
+
+    It uses the power series of the incomplete beta function, on the side where it converges.
     """
     swap = line > (alpha + 1) / (alpha + beta + 2)
     a, b = np.where(swap, beta, alpha), np.where(swap, alpha, beta)
@@ -63,7 +68,7 @@ def beta_below(alpha: Floats, beta: Floats, line: Floats) -> Floats:
     k = np.arange(_TERMS)[:, None]
     series = 1 + np.cumprod((a + b + k) / (a + 1 + k) * x, axis=0).sum(axis=0)
     gamma = np.vectorize(math.lgamma, otypes=[float])
-    with np.errstate(divide="ignore"):  # the logarithm of 0 is a power that is 0
+    with np.errstate(divide="ignore"):  # log(0) gives a power of 0
         power = a * np.log(x) + b * np.log1p(-x)
     part: Floats = np.exp(gamma(a + b) - gamma(a + 1) - gamma(b) + power) * series
     return np.where(swap, 1 - part, part)
@@ -80,11 +85,12 @@ def over_commitment_risk(
     smoothing: int = 5,
     weight: float = 0.5,
 ) -> Floats:
-    """Trimaran LowRiskOverCommitment, the risk of one resource, 0 to 1. ``requests`` and ``limits``
-    of the pods on a node are without the pod's own, ``of_pod``; ``mean`` and ``deviation`` are
-    shares. Part of it is how far limits go beyond the capacity, part how probable it is that the
-    node uses more than is requested (a beta distribution fitted to mean and deviation), given its
-    limits.
+    """Trimaran LowRiskOverCommitment: the risk of one resource, 0 to 1.
+
+    ``requests`` and ``limits`` of the pods on a node exclude those of the new pod (``of_pod``).
+    ``mean`` and ``deviation`` are shares. One part of the risk is how far limits exceed the
+    capacity. The other is the probability that the node uses more than is requested, given its
+    limits, from a beta distribution fitted to mean and deviation.
 
     kubernetes-sigs/scheduler-plugins 903da7df,
     pkg/trimaran/lowriskovercommitment/lowriskovercommitment.go and beta.go, and
@@ -104,13 +110,14 @@ def over_commitment_risk(
 
 
 def _probable(mean: Floats, variance: Floats, line: Floats, limit: Floats) -> Floats:
-    """How probable it is that the use is below the line, where it is below the limit (1: none); all
-    are shares.
+    """The probability that use is below ``line``, given that it is below ``limit`` (1: no limit).
+
+    All arguments are shares.
     """
     widest = mean * (1 - mean)
     variance = np.minimum(variance, 0.99 * widest)
     below = np.where(mean <= line, 1.0, 0.0)
-    spread = variance > 1e-4  # less is as good as none
+    spread = variance > 1e-4  # a smaller variance counts as none
     if spread.any():
         total = widest[spread] / variance[spread] - 1
         alpha, beta = mean[spread] * total, (1 - mean[spread]) * total
@@ -122,11 +129,13 @@ def _probable(mean: Floats, variance: Floats, line: Floats, limit: Floats) -> Fl
 
 
 def koordinator_estimate(request: float, limit: float, factor: float, unset: float) -> float:
-    """Koordinator's LoadAwareScheduling: what it expects a pod to use, from the larger of request
-    and limit, not beyond the limit; ``unset`` for a pod that has neither. ``factor`` in per cent.
+    """Koordinator's LoadAwareScheduling: the expected use of a pod. ``factor`` in percent.
+
+    It is a share of the larger of request and limit, but at most the limit; ``unset`` for a pod
+    that has neither.
 
     koordinator-sh/koordinator a7a1b76b,
-    pkg/scheduler/plugins/loadaware/estimator/default_estimator.go; 85 and 70 in
+    pkg/scheduler/plugins/loadaware/estimator/default_estimator.go; 85 and 70 are in
     pkg/scheduler/apis/config/v1/defaults.go.
     """
     wanted = max(request, limit)
@@ -139,8 +148,10 @@ def koordinator_estimate(request: float, limit: float, factor: float, unset: flo
 def koordinator_score(
     cpu: Floats, memory: Floats, weights: tuple[int, int] = (1, 1), dominant: int = 0
 ) -> Floats:
-    """Koordinator's LoadAwareScheduling: the least used share (with the pod) of CPU and memory, by
-    weights; ``dominant`` is the weight of the scarcer one.
+    """Koordinator's LoadAwareScheduling: the weighted free shares of CPU and memory.
+
+    ``cpu`` and ``memory``: shares in use, including the pod. ``dominant``: additional weight of the
+    scarcer resource.
 
     koordinator-sh/koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go.
     """
@@ -150,7 +161,7 @@ def koordinator_score(
 
 
 def koordinator_passes(cpu: Floats, memory: Floats, limits: tuple[float, float]) -> Bools:
-    """Koordinator's filter by the same shares; a limit of 0 (per cent) is none. As above."""
+    """Koordinator's filter on the same shares. ``limits``: percent; 0 is no limit. Same source."""
     passed = np.ones(len(cpu), dtype=np.bool_)
     for used, limit in zip((cpu, memory), limits, strict=True):
         if limit:
@@ -161,8 +172,10 @@ def koordinator_passes(cpu: Floats, memory: Floats, limits: tuple[float, float])
 def volcano_estimate(
     request: float, limit: float, ratio: float = 0.7, burst: float = 0.0, risk: float = 1.0
 ) -> float:
-    """Volcano usage: what a pod is expected to use until the metric shows it: a ratio of its
-    request and of what its limit leaves above that, times the risk factor, at most the limit.
+    """Volcano usage: the expected use of a pod until the metric includes it.
+
+    It is a ratio of its request, plus a ratio of the difference between limit and request, times
+    the risk factor, but at most the limit.
 
     volcano-sh/volcano ed72c7c8 (since v1.16.0-alpha.0), pkg/scheduler/plugins/usage/estimator.go.
     """
@@ -171,21 +184,22 @@ def volcano_estimate(
 
 
 def volcano_composite(percent: Floats, estimated: Floats, capacity: Floats) -> Floats:
-    """Volcano usage: the share in use with what just-bound pods are expected to use. As above."""
+    """Volcano usage: the share in use, with the estimates of recently bound pods. Same source."""
     return np.clip(percent / 100 + estimated / capacity, 0, 1)
 
 
 def volcano_score(
     cpu: Floats, memory: Floats, weights: tuple[int, int] = (1, 1), weight: int = 5
 ) -> Floats:
-    """Volcano usage: the free shares by weights, times the weight. Also in usage.go."""
+    """Volcano usage: the weighted free shares, times the plugin's weight. In usage.go."""
     free = (weights[0] * (1 - cpu) + weights[1] * (1 - memory)) / sum(weights)
     return BEST * weight * free
 
 
 def crane_score(shares: Floats, weights: Floats, hot_value: Floats) -> Floats:
-    """crane-scheduler Dynamic: the free shares by weights, less 10 for each point of the hot value.
-    ``shares`` by metric and node; one that is missing (NaN) counts as used up.
+    """crane-scheduler Dynamic: the weighted free shares, minus 10 per point of the hot value.
+
+    ``shares``: by metric and node; a missing one (NaN) counts as fully used.
 
     gocrane/crane-scheduler c2c05338, pkg/plugins/dynamic/stats.go and plugins.go.
     """
@@ -195,16 +209,19 @@ def crane_score(shares: Floats, weights: Floats, hot_value: Floats) -> Floats:
 
 
 def crane_hot_value(bound: dict[float, Floats], counts: dict[float, int]) -> Floats:
-    """crane-scheduler's hot value. ``bound``: pods bound to each node within so many seconds;
-    ``counts``: so many of them make a point. pkg/controller/annotator/node.go, the same commit.
+    """crane-scheduler's hot value. pkg/controller/annotator/node.go, the same commit.
+
+    ``bound``: by number of seconds, the pods bound to each node within that time.
+    ``counts``: how many of them make one point.
     """
     points: Floats = np.sum([bound[each] // count for each, count in counts.items()], axis=0)
     return points
 
 
 def soft_tainter_deviations(cpu: Floats, pressure: Floats, memory: Floats) -> Floats:
-    """How far each node is above the mean in CPU, CPU pressure (where more than 70 % is used) and
-    memory. Pressure of memory, which counts above 70 % of it, is not simulated.
+    """How far each node is above the mean in CPU, CPU pressure (above 70 % CPU use) and memory.
+
+    Memory pressure, which counts above 70 % memory use, is not simulated.
 
     openshift/cluster-kube-descheduler-operator 945dcaa9,
     bindata/assets/kube-descheduler/prometheusrule.yaml, for this and the next two.
@@ -214,13 +231,14 @@ def soft_tainter_deviations(cpu: Floats, pressure: Floats, memory: Floats) -> Fl
 
 
 def soft_tainter_cooldown(evicted: Floats) -> Floats:
-    """The factor that quiets a node: less by a tenth for each eviction in the last 10 minutes."""
+    """The damping factor of a node: minus a tenth for each eviction in the last 10 minutes."""
     return np.maximum(1 - 0.1 * evicted, 0.01)
 
 
 def soft_tainter_load(deviations: Floats, cooldown: Floats | float = 1.0) -> Floats:
-    """The load that OpenShift's soft-tainter uses, in whole percent: three times the distance above
-    the mean, at most 1, times the cooldown.
+    """The load that OpenShift's soft-tainter uses, in whole percent.
+
+    It is three times the distance above the mean, at most 1, times the cooldown.
     """
     distance = np.sqrt((deviations**2).sum(axis=0))
     load: Floats = np.floor(100 * np.minimum(3 * distance, 1) * cooldown)
@@ -228,9 +246,10 @@ def soft_tainter_load(deviations: Floats, cooldown: Floats | float = 1.0) -> Flo
 
 
 def bands(load: Floats, low: float, high: float, *, relative: bool) -> tuple[Bools, Bools]:
-    """Which nodes LowNodeUtilization takes as under-used and as over-used, by per cent.
-    ``relative``: the two lines lie so far below and above the mean. A node at the low line is
-    under-used.
+    """Which nodes LowNodeUtilization counts as under-used and as over-used.
+
+    ``load``, ``low`` and ``high`` are in percent. ``relative``: the thresholds are distances below
+    and above the mean. A node at the low threshold is under-used.
 
     openshift/cluster-kube-descheduler-operator 945dcaa9, pkg/softtainter/nodeutilization.go;
     kubernetes-sigs/descheduler 7d2b28bf, pkg/framework/plugins/nodeutilization.
@@ -243,8 +262,10 @@ def bands(load: Floats, low: float, high: float, *, relative: bool) -> tuple[Boo
 
 
 def soft_taints(under: Bools, over: Bools) -> NDArray[np.int64]:
-    """How many soft taints OpenShift's soft-tainter puts on each node: none on under-used ones, one
-    on those between (none where no node is under-used), two on over-used ones.
+    """The number of soft taints that OpenShift's soft-tainter puts on each node.
+
+    None on under-used nodes, two on over-used ones, one on the others (none if no node is
+    under-used).
 
     openshift/cluster-kube-descheduler-operator 945dcaa9, pkg/softtainter/softtainter.go.
     """

@@ -1,4 +1,4 @@
-"""The descheduler's plugin LowNodeUtilization by real load, beside any player."""
+"""The descheduler's plugin LowNodeUtilization by real load, to combine with any player."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from closedloop.world import World
 
 @dataclass(frozen=True, slots=True)
 class Descheduling:
-    """LowNodeUtilization: the lines in per cent (``relative`` to the mean), seconds between two
-    cycles, and the limits of one cycle. ``knows_uses``: what each pod uses is known (by
-    metrics-server); by a query of Prometheus it is not, and as many pods go as the limits let.
-    ``rest``: seconds for which a pod that was moved stays, doubled by each further move (the plugin
-    KubevirtMigrationAware, for virtual machines; pods of containers have none).
+    """Settings of LowNodeUtilization.
+
+    ``low`` and ``high``: thresholds in percent (``relative`` to the mean). ``every``: seconds
+    between two cycles. ``per_node`` and ``total``: limits of one cycle. ``knows_uses``: the use of
+    each pod is known, from metrics-server; with a Prometheus query it is not, and as many pods go
+    as the limits allow. ``rest``: seconds for which a moved pod stays, doubled by each further move
+    (the plugin KubevirtMigrationAware, for virtual machines; pods of containers do not rest).
     """
 
     low: float
@@ -39,14 +41,16 @@ class Descheduling:
 TUNED: Final = Descheduling(10, 10, per_node=1, total=3)
 """The best of seven on the seeds of `closedloop.peers`: 45 % removed at 40 % used, -5 % at 60 %."""
 BY_QUERY: Final = replace(TUNED, knows_uses=False)
-"""The same by a query of Prometheus: docs/examples/descheduler/by-load.yaml."""
+"""TUNED with a Prometheus query: docs/examples/descheduler/by-load.yaml."""
 
 
 def low_node_utilization(
     load: Floats, capacity: Floats, running: Mapping[str, Running], how: Descheduling
 ) -> list[Running]:
-    """The pods that one cycle evicts: from the most used of the over-used nodes on, until each is
-    at the line, or the under-used ones are full. ``load`` in per cent.
+    """The pods that one cycle evicts. ``load`` in percent.
+
+    Over-used nodes are processed in descending order of use, until each is at the threshold or the
+    under-used nodes are full.
 
     kubernetes-sigs/descheduler 7d2b28bf,
     pkg/framework/plugins/nodeutilization/lownodeutilization.go.
@@ -74,7 +78,7 @@ def low_node_utilization(
 
 
 def rests(moves: Sequence[float], now: float, how: Descheduling) -> bool:
-    """Whether a pod that was moved at these times stays.
+    """Whether a pod that was moved at these times must stay for now.
 
     openshift-virtualization/kubevirt-descheduler-plugins, kubevirtmigrationaware, as vendored in
     openshift/cluster-kube-descheduler-operator 945dcaa9: 15 minutes, at most 6 hours.
@@ -83,24 +87,26 @@ def rests(moves: Sequence[float], now: float, how: Descheduling) -> bool:
 
 
 class _Both(Meters):
-    """Two sources that are scraped; the first is the one that is asked."""
+    """Two sources of metrics; both are scraped, and the first is queried."""
 
     def __init__(self, first: Meters, second: Meters) -> None:
         self._first, self._second = first, second
 
     def scrape(self, now: int, totals: Floats, levels: Floats) -> None:
-        """As `Meters`."""
+        """See `Meters`."""
         self._first.scrape(now, totals, levels)
         self._second.scrape(now, totals, levels)
 
     def values(self, now: int) -> Floats:
-        """As `Meters`."""
+        """See `Meters`."""
         return self._first.values(now)
 
 
 class LowNodeUtilization:
-    """What the descheduler evicts when it is asked every tick. ``load`` in per cent; None: by
-    metrics-server, whose value its collector smooths (every 5 s, nine tenths of the value before).
+    """The descheduler; call it every tick for the pods to evict.
+
+    ``load``: in percent; None: from metrics-server, smoothed as the descheduler's collector does
+    (every 5 s, nine tenths of the previous value).
     """
 
     def __init__(
@@ -119,7 +125,7 @@ class LowNodeUtilization:
             world.meters = _Both(world.meters, self._server)
 
     def __call__(self, running: Mapping[str, Running]) -> list[Running]:
-        """The pods that are to be placed anew now."""
+        """The pods to evict and place again now."""
         there, load, now = self._world.ledger.present, self._load(self._world), self._world.clock()
         if int(now) % self._how.every:
             return []
@@ -146,7 +152,7 @@ def with_low_node_utilization(
     how: Descheduling = TUNED,
     load: Callable[[World], Floats] | None = None,
 ) -> Callable[[World], Default]:
-    """The player with LowNodeUtilization beside it; ``how``, ``load``: as there."""
+    """The player together with LowNodeUtilization, which gets ``how`` and ``load``."""
 
     def player(world: World) -> Default:
         placing = made(world)

@@ -1,4 +1,4 @@
-"""Koordinator, Volcano and crane-scheduler: schedulers of their own, each with its own metrics."""
+"""Koordinator, Volcano and crane-scheduler: separate schedulers with their own metrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from closedloop.world import World
 
 
 class Koordinator(Peer):
-    """koordlet samples its node every second, and reports every ``report`` seconds the mean of the
-    last ``window``: of the node, and of each pod. A pod that was bound after the report, or within
-    an interval before it, counts with what its estimate is above what was reported of it.
+    """Koordinator with its plugin LoadAwareScheduling.
+
+    koordlet samples its node every second. Every ``report`` seconds it reports the mean of the last
+    ``window`` seconds, for the node and for each pod. A pod that was bound after the report, or
+    within an interval before it, counts with the part of its estimate that exceeds its reported
+    use. ``limits``: the filter's, in percent; the defaults are in pkg/scheduler/apis/config/v1.
 
     koordinator-sh/koordinator a7a1b76b (v1.8.0 and 61 commits),
-    pkg/scheduler/plugins/loadaware/load_aware.go and pod_assign_cache.go; 60 and 300 s in
-    pkg/koordlet/statesinformer/impl/states_nodemetric.go. ``limits``: the filter's, in per cent;
-    those of pkg/scheduler/apis/config/v1.
+    pkg/scheduler/plugins/loadaware/load_aware.go and pod_assign_cache.go; 60 and 300 s are in
+    pkg/koordlet/statesinformer/impl/states_nodemetric.go.
     """
 
     def __init__(
@@ -45,13 +47,13 @@ class Koordinator(Peer):
         self._known = ("", 0.0, (self.percent, self.percent))
 
     def renew(self, now: int) -> None:
-        """The nodes whose turn it is report."""
+        """Take the reports of the nodes that are due."""
         due = (now - self._phase) % self._report == 0
         self.percent = np.where(due, self.world.measured(), self.percent)
         self._reported = np.where(due, float(now), self._reported)
 
     def _used(self, pod: Pod) -> tuple[Floats, Floats]:
-        """The shares of CPU and memory that a node has in use with the pod."""
+        """Per node, the shares of CPU and memory in use, including the pod."""
         now = self.world.clock()
         if self._known[:2] != (pod.uid, now):
             cpu, memory = self._estimate(pod)
@@ -73,25 +75,27 @@ class Koordinator(Peer):
         )
 
     def score(self, pod: Pod) -> Floats:
-        """As `Peer`; a node without a report gets 0."""
+        """See `Peer`; a node without a report gets 0."""
         return np.nan_to_num(by.koordinator_score(*self._used(pod), self._weights), nan=0.0)
 
     def passes(self, pod: Pod) -> Bools:
-        """As `Peer`; a node without a report passes."""
+        """See `Peer`; a node without a report passes."""
         passed = by.koordinator_passes(*self._used(pod), self._limits)
         return passed | np.isnan(self.percent)
 
 
 class Volcano(Peer):
-    """Volcano with its plugins nodeorder, binpack and usage. The metric is a mean over 10 minutes
-    (of CPU: of a rate over 5), queried every 30 s. A pod counts with its estimate for its first
-    30 s. The plugin's predicate, which rejects a node over 80 %, is off, as in its examples.
+    """Volcano with its plugins nodeorder, binpack and usage.
+
+    The metric is a mean over 10 minutes (for CPU, of a rate over 5 minutes), queried every 30 s. A
+    pod counts with its estimate for its first 30 s. The plugin's predicate, which rejects a node
+    over 80 %, is off, as in its examples. ``adapted``: the user provides the metric, here a rate
+    over 2 minutes (metrics_client_prometheus_adapt.go).
 
     volcano-sh/volcano ed72c7c8, pkg/scheduler/plugins/usage (the estimator and its shadow_cache.go
     are in the alphas of v1.16, and not in v1.15.1),
     pkg/scheduler/metrics/source/metrics_client_prometheus.go, plugins/binpack/binpack.go and
-    installer/helm/chart/volcano/config/volcano-scheduler.conf. ``adapted``: the metric
-    is the user's own, here a rate over 2 minutes (metrics_client_prometheus_adapt.go).
+    installer/helm/chart/volcano/config/volcano-scheduler.conf.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class Volcano(Peer):
         self._ratio, self._estimator, self._binpack = ratio, estimator, binpack
 
     def renew(self, now: int) -> None:
-        """Every 30 s."""
+        """Query every 30 s."""
         if now % RECORDED == 0:
             self._cpu.add(self.world.measured())
             self._memory.add(100 * self.memory)
@@ -121,8 +125,10 @@ class Volcano(Peer):
             self._used = np.stack([self.percent, self._memory.mean()])
 
     def _composite(self) -> Floats:
-        """The shares of CPU and memory in use, with the estimates of just-bound pods in their
-        order: a node beyond 60 % multiplies those that follow by 1.2.
+        """The shares of CPU and memory in use, with the estimates of recently bound pods.
+
+        The estimates are added in the order of binding: on a node above 60 % each further one is
+        multiplied by 1.2.
         """
         room = np.stack([self.world.capacity, self.world.ledger.memory])
         estimated = np.zeros_like(room)
@@ -137,7 +143,7 @@ class Volcano(Peer):
         return by.volcano_composite(self._used, estimated, room)
 
     def score(self, pod: Pod) -> Floats:
-        """As `Peer`, and binpack's."""
+        """See `Peer`; includes the score of binpack."""
         ledger = self.world.ledger
         packed = (ledger.cpu_requested + pod.cpu) / ledger.cpu
         packed = 50 * (packed + (ledger.memory_requested + pod.memory) / ledger.memory)
@@ -146,11 +152,13 @@ class Volcano(Peer):
 
 
 class Crane(Peer):
-    """crane-scheduler: its annotator writes the mean of 5 minutes (of the last rate, every 30 s)
-    and the largest such means of an hour and a day on nodes, each at its own interval, and with
-    each a hot value: how many pods were bound to the node lately. ``metrics``: by name the range in
-    seconds, the interval, the weight, and the filter's limit as a share (0: none). CPU and memory
-    have the same.
+    """crane-scheduler.
+
+    Its annotator writes to nodes the mean over 5 minutes (of the last rate, every 30 s) and the
+    largest such means of an hour and a day, each at its own interval. With each it writes a hot
+    value, from the number of pods recently bound to the node. ``metrics``, by name: the range in
+    seconds, the interval, the weight, and the filter's limit as a share (0: none). They are the
+    same for CPU and memory.
 
     gocrane/crane-scheduler c2c05338 (the last commit, of October 2023), README.md (recording
     rules), deploy/manifests/dynamic/policy.yaml and scheduler-config.yaml (weight 3),
@@ -184,8 +192,8 @@ class Crane(Peer):
         self._hot_value = np.zeros(self.nodes)
 
     def renew(self, now: int) -> None:
-        """The annotator's intervals; one of each falls on the end of the time to warm up, since
-        real clusters have run for days.
+        """Update the metrics that are due. The intervals are aligned so that each metric is updated
+        at the end of the warm-up, because real clusters have run for days.
         """
         if now % RECORDED:
             return
@@ -200,11 +208,11 @@ class Crane(Peer):
                 self._hot_value = by.crane_hot_value(bound, dict(self._hot))
 
     def score(self, _pod: Pod) -> Floats:
-        """As `Peer`."""
+        """See `Peer`."""
         return by.crane_score(self._shares, self._weights, self._hot_value)
 
     def passes(self, _pod: Pod) -> Bools:
-        """As `Peer`; what is not known passes."""
+        """See `Peer`; unknown values pass."""
         limits = np.array([each[3] or np.inf for each in self._of.values()])
         over = self._shares > np.concatenate([limits, limits])[:, None]
         return np.logical_not(over.any(axis=0))

@@ -1,4 +1,4 @@
-"""Trimaran, of the SIG Scheduling plugins: three ways to score nodes by load-watcher's metrics."""
+"""Trimaran, from the SIG Scheduling plugins: three ways to score by load-watcher's metrics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from closedloop.world import World
 
 
 class Trimaran(Peer):
-    """What Trimaran's plugins share: load-watcher asks once a minute, the plugin takes its answer
-    every 30 s. From metrics-server (the default of both) that is the ``latest`` value, without a
-    deviation; from Prometheus mean and deviation over 15 minutes of a recorded rate over 5.
+    """What Trimaran's plugins share.
+
+    load-watcher queries once a minute, and the plugin fetches its answer every 30 s. From
+    metrics-server (the default of both) that is the ``latest`` value without a deviation; from
+    Prometheus it is mean and deviation over 15 minutes of a recorded rate over 5 minutes.
 
     paypal/load-watcher 17df8f96 (v0.2.4), pkg/watcher/watcher.go, api/client.go (always the window
     of 15 minutes) and internal/metricsprovider/prometheus.go; pkg/trimaran/collector.go of
@@ -33,7 +35,7 @@ class Trimaran(Peer):
         self.deviation, self.end = np.zeros(self.nodes), 0.0
 
     def renew(self, now: int) -> None:
-        """load-watcher's minute, and 10 s later the plugin's."""
+        """load-watcher queries every minute; the plugin fetches 10 s later, and every 30 s."""
         if now % RECORDED == 0:
             self._series.add(self.world.measured())
         if now % 60 == 0:
@@ -43,8 +45,8 @@ class Trimaran(Peer):
 
 
 class TargetLoadPacking(Trimaran):
-    """Its account of just-bound pods: a pod bound after the end of the window, or within the minute
-    before, is expected to use a multiple of its request. pkg/trimaran/handler.go.
+    """Tracks recently bound pods: a pod bound after the end of the window, or up to a minute before
+    it, is expected to use a multiple of its request. pkg/trimaran/handler.go.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class TargetLoadPacking(Trimaran):
         self._target, self._multiplier = target, multiplier
 
     def score(self, pod: Pod) -> Floats:
-        """As `Peer`; a node without a metric gets 0."""
+        """See `Peer`; a node without a metric gets 0."""
         missing = self.expected(self.end - 60, lambda each: self._multiplier * each.cpu)
         more = (missing + self._multiplier * pod.cpu) / self.world.capacity
         scores = by.target_load_packing(self.percent + 100 * more, self._target)
@@ -68,10 +70,10 @@ class TargetLoadPacking(Trimaran):
 
 
 class LoadVariationRiskBalancing(Trimaran):
-    """The scarcer of CPU and memory counts. It keeps no account of just-bound pods."""
+    """The scarcer of CPU and memory counts. It does not track recently bound pods."""
 
     def score(self, pod: Pod) -> Floats:
-        """As `Peer`; a node without a metric gets 0."""
+        """See `Peer`; a node without a metric gets 0."""
         ledger = self.world.ledger
         cpu = by.risk_balancing(self.percent / 100 + pod.cpu / ledger.cpu, self.deviation / 100)
         memory = by.risk_balancing(self.memory + pod.memory / ledger.memory, np.zeros(self.nodes))
@@ -79,8 +81,9 @@ class LoadVariationRiskBalancing(Trimaran):
 
 
 class LowRiskOverCommitment(Trimaran):
-    """``limits``: so many times its request is each pod's limit; 1 is what the plugin takes where
-    pods have no limits, and then all nodes have the same risk.
+    """``limits``: each pod's limit, as a multiple of its request.
+
+    The plugin assumes 1 for pods without limits, and then all nodes have the same risk.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class LowRiskOverCommitment(Trimaran):
         self._limits = limits
 
     def score(self, pod: Pod) -> Floats:
-        """As `Peer`; a node without a metric gets 0."""
+        """See `Peer`; a node without a metric gets 0."""
         ledger, zero = self.world.ledger, np.zeros(self.nodes)
         cpu = by.over_commitment_risk(
             np.nan_to_num(self.percent) / 100,
