@@ -1,5 +1,6 @@
-"""The simulator of the closed loop, and the accounts of the same loop on real servers: what is
-measured by them is worth what these tests show.
+"""The simulator of the closed loop, and the accounting of the same loop on real servers.
+
+The measurements are only as good as the properties that these tests show.
 """
 
 from dataclasses import replace
@@ -41,7 +42,7 @@ def pod(name: str = "p", uses: float = 0.5, *, cpu: float = 0.2) -> Pod:
     return Pod(name, "o", arrives=0.0, lives=900.0, cpu=cpu, memory=256 * MIB, uses=uses)
 
 
-def test_the_least_requested_node_is_best_and_a_full_one_no_candidate() -> None:
+def test_the_least_requested_node_is_best_and_a_full_node_is_no_candidate() -> None:
     nodes = ledger(8.0, 8.0, 8.0)
     for _ in range(20):
         nodes.count(replace(pod(), owner="other"), 0, 1)
@@ -50,12 +51,12 @@ def test_the_least_requested_node_is_best_and_a_full_one_no_candidate() -> None:
     assert found.tolist() == [0, 1]
     scores = Scheduler(nodes, 1).scores(pod(), found)
     # 200m of 8 cores and 256 MiB of 32 GiB, after the pod: (97 + 99) / 2 = 98.
-    # Balance: |0.025 - 0.0078| / 2 of distance where there was none: (50 + 50 + (99 - 100) / 2).
+    # Balance: a distance of |0.025 - 0.0078| / 2, before it 0: (50 + 50 + (99 - 100) / 2).
     assert scores[1] - scores[0] == 98 - ((100 * (1 - 4.2 / 8) // 1) + 83) // 2
     assert Scheduler(nodes, 1).choose(pod()) == 1
 
 
-def test_what_a_soft_taint_a_missed_preference_and_a_pod_of_the_same_owner_cost() -> None:
+def test_soft_taints_missed_preferences_and_pods_of_the_same_owner_lower_the_score() -> None:
     nodes = ledger(*[8.0] * 3)
     plain = Scheduler(nodes, 1).scores(pod(), np.arange(3))
     nodes.taints[:] = [0, 1, 2]
@@ -73,7 +74,7 @@ def test_what_a_soft_taint_a_missed_preference_and_a_pod_of_the_same_owner_cost(
     assert nodes.pods.tolist() == [2] * 3
 
 
-def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_otherwise() -> None:
+def test_equal_seeds_give_equal_runs_and_another_chance_places_the_same_pods_differently() -> None:
     player = MODES["extender+taint"].player(faster(read_rules(SHIPPED), 5))
     first, again, chance = (simulate(SMALL, 1, player, chance) for chance in (0, 0, 1))
     assert first == again != chance
@@ -81,7 +82,7 @@ def test_the_same_seed_is_the_same_run_and_another_chance_places_the_same_pods_o
     assert simulate(SMALL, 2, player) != first
 
 
-def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None:
+def test_the_oracle_is_best_and_removed_shares_are_relative_to_it() -> None:
     found = simulated_loop.measure([ALL["20 nodes"]], ["hot nodes, taint"], range(1, 2))
     default, way, oracle = (
         found["20 nodes", name, 1].hot
@@ -92,7 +93,7 @@ def test_the_oracle_is_best_and_the_share_removed_is_of_what_it_avoids() -> None
     assert share == pytest.approx((default - way) / (default - oracle))
 
 
-def test_a_pattern_stands_for_the_names_that_it_matches() -> None:
+def test_a_pattern_selects_the_names_that_it_matches() -> None:
     names = ["60 % used", "packed, 30 % used", "packed, 40 % used"]
     assert simulated_loop.matching(["packed, *", "60 % used"], names) == [*names[1:], names[0]]
     assert simulated_loop.matching(None, names) == names
@@ -100,7 +101,7 @@ def test_a_pattern_stands_for_the_names_that_it_matches() -> None:
         simulated_loop.matching(["60 % used", "memory"], names)
 
 
-def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
+def test_a_mark_affects_the_scheduler_and_its_writes_are_counted() -> None:
     seen: list[Dynsched] = []
 
     def player(world: World) -> Player:
@@ -113,7 +114,7 @@ def test_a_mark_is_in_force_for_the_scheduler_and_counted() -> None:
     taints = seen[0].world.ledger.taints
     # All nodes are over 5 %; guard.max_marked lets half of them be marked.
     assert (taints.sum(), taints.max()) == (6, 1)
-    assert 6 <= seen[0].writes > outcome.writes  # those of the first minutes are not counted
+    assert 6 <= seen[0].writes > outcome.writes  # writes of the first minutes are not counted
 
 
 def running(*placed: tuple[str, int]) -> dict[str, Running]:
@@ -123,7 +124,7 @@ def running(*placed: tuple[str, int]) -> dict[str, Running]:
 @pytest.mark.parametrize(
     ("verdicts", "now", "evicted"),
     [
-        ({0: HOT, 1: HOT, 2: UNDECIDED, 3: COOL, 4: COOL}, 1e6, "ac"),  # one of each hot node
+        ({0: HOT, 1: HOT, 2: UNDECIDED, 3: COOL, 4: COOL}, 1e6, "ac"),  # one pod per hot node
         (dict.fromkeys(range(4), HOT) | {5: COOL, 6: COOL}, 1e6, "acd"),  # at most three
         ({0: HOT, 1: UNDECIDED, 2: UNDECIDED}, 1e6, ""),  # not without two clean nodes
         ({0: HOT, 1: COOL}, 1e6, ""),
@@ -132,12 +133,14 @@ def running(*placed: tuple[str, int]) -> dict[str, Running]:
         ({0: HOT, 3: COOL, 4: COOL}, 1900.0, "a"),
     ],
 )
-def test_who_is_evicted(verdicts: dict[int, float], now: float, evicted: str) -> None:
+def test_one_old_pod_per_hot_node_is_evicted_if_enough_nodes_are_cool(
+    verdicts: dict[int, float], now: float, evicted: str
+) -> None:
     here = running(("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 3))
     assert "".join(each.pod.uid for each in evictions(verdicts, here, now)) == evicted
 
 
-def test_an_evicted_pod_goes_on_elsewhere_and_ends_when_it_would_have() -> None:
+def test_an_evicted_pod_continues_elsewhere_and_ends_on_time() -> None:
     seen: list[tuple[float, str, int]] = []
 
     class Moving(Default):
@@ -163,20 +166,20 @@ def test_an_evicted_pod_goes_on_elsewhere_and_ends_when_it_would_have() -> None:
 
 
 def counters(account: Account, now: float, metric: str, **labels: str) -> list[float]:
-    """The values of a metric's series that carry these labels."""
+    """Values of the metric's series with these labels."""
     lines = (line for line in account.page(now).splitlines() if line.startswith(metric + "{"))
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     return [float(line.split()[-1]) for line in lines if all(label in line for label in wanted)]
 
 
-def test_demand_beyond_capacity_is_overload_and_is_not_used() -> None:
+def test_demand_above_capacity_counts_as_overload_and_not_as_use() -> None:
     account = Account(make_world(TWO, 1))
     small, large = pod("small", 2.0), pod("large", 14.0)
     account.bound(small, 0, 100.0)
-    account.bound(large, 0, 110.0)  # twice the node from here on: each gets half
+    account.bound(large, 0, 110.0)  # demand is twice the node from now on: each pod gets half
     cpu, node = "container_cpu_usage_seconds_total", "node_cpu_seconds_total"
     assert counters(account, 120.0, cpu, pod="app-small") == pytest.approx([20.0 + 10.0])
-    # of each of eight cores
+    # per core, of eight
     user, idle = (
         counters(account, 120.0, node, instance="node-0", mode=mode) for mode in ("user", "idle")
     )
@@ -190,7 +193,7 @@ def test_demand_beyond_capacity_is_overload_and_is_not_used() -> None:
     assert (account.world.demand.tolist(), account.world.ledger.pods.tolist()) == ([0, 0], [0, 0])
 
 
-def test_rules_are_shortened_by_ten_and_ranges_replaced() -> None:
+def test_durations_in_rules_are_divided_by_ten_and_ranges_replaced() -> None:
     content = faster(read_rules(SHIPPED), 5)
     (rule,) = content["rules"]
     assert (rule["for"], rule["keep_firing_for"]) == ("6s", "3s")
@@ -215,14 +218,15 @@ def measured(hot: float, *simulated: float) -> Run:
     return Run(Result(Outcome(hot=hot)), [Outcome(hot=each) for each in simulated])
 
 
-def test_what_is_removed_is_a_share_of_what_the_oracle_shows_as_avoidable() -> None:
+def test_the_removed_share_is_relative_to_what_the_oracle_avoids() -> None:
     runs = {
         ("default", 1): measured(0.3, 0.2),
         ("oracle", 1): measured(0.1, 0.0),
         ("taint", 1): measured(0.15, 0.15),
         ("default", 2): measured(0.02, 0.2),
         ("oracle", 2): measured(0.01, 0.0),
-        ("taint", 2): measured(0.03, 0.15),  # little is avoidable: minus 100 % weighs little
+        # Little is avoidable, so its minus 100 % has little weight.
+        ("taint", 2): measured(0.03, 0.15),
         ("taint", 3): measured(0.15, 0.15),  # its seed has no default to compare with
     }
     total, seeds = removed(runs, "taint", 0) or (0, [])
@@ -231,27 +235,27 @@ def test_what_is_removed_is_a_share_of_what_the_oracle_shows_as_avoidable() -> N
     assert removed({("taint", 1): measured(0.15, 0.15)}, "taint", 0) is None
 
 
-def test_by_the_order_alone_less_is_hot_and_no_node_is_written() -> None:
+def test_the_order_alone_reduces_overload_and_writes_no_node() -> None:
     mode = MODES["order"]
     default, order = (simulate(SMALL, 2, by) for by in (Default, mode.player(mode.content)))
     assert (order.hot < default.hot / 2, order.writes) == (True, 0)
 
 
 @pytest.mark.parametrize("name", peers.ways())
-def test_every_peer_plays_and_differs_from_the_default_where_it_acts(name: str) -> None:
+def test_every_peer_runs_and_differs_from_the_default_if_it_acts(name: str) -> None:
     found, default = (simulate(SMALL, 1, it) for it in (peers.ways()[name], Default))
     assert found.placed > 100
-    # As shipped, only a node below 20 % would be under-used.
+    # As shipped, only a node below 20 % would be under-used, so LowNodeUtilization does nothing.
     assert (found.hot == default.hot) == (name == "LowNodeUtilization")
 
 
-def test_by_load_pods_move_beside_the_order_without_a_mark() -> None:
+def test_the_descheduler_by_load_moves_pods_without_marks_alongside_the_order() -> None:
     both = simulate(SMALL, 1, simulated_loop.ways()["order, and descheduler by load"])
     assert both.evicted > 0
     assert both.writes == 0
 
 
-def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> None:
+def test_a_pod_without_a_node_waits_and_a_pod_short_of_cpu_is_counted() -> None:
     class Late(Default):
         def choose(self, pod: Pod) -> int | None:
             return 0 if self.world.clock.now >= pod.arrives + 20 else None
@@ -263,7 +267,7 @@ def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> Non
     assert late.starved == 0
 
     def small(world: World) -> Default:
-        world.capacity = np.array([0.01])  # each pod has less than it wants all its life
+        world.capacity = np.array([0.01])  # each pod always gets less than it wants
         return Default(world)
 
     short = simulate(one, 1, small)
@@ -272,7 +276,9 @@ def test_a_pod_that_finds_no_node_waits_and_one_short_of_cpu_is_counted() -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["extender+taint", "order"])
-async def test_pods_come_are_bound_use_cpu_and_go_on_real_servers(envtest, tmp_path, name) -> None:
+async def test_on_real_servers_pods_arrive_are_bound_use_cpu_and_end(
+    envtest, tmp_path, name
+) -> None:
     short = scenario(nodes=3, used=0.5, seconds=2, warm=1, window=5)
     short = replace(short, kinds=(Kind(lives=2.0, owners=2),))
     mode = MODES[name]

@@ -1,4 +1,4 @@
-"""What the loop on kubelets makes of its readings. It runs by itself only: it takes a machine."""
+"""The evaluation of the kubelet loop's readings. The loop itself needs a whole machine."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def run(mode: str, seed: int, hot: float, **more: object) -> kubelet_loop.Run:
 
 
 def test_use_throttling_and_pods_on_hot_nodes_are_judged_after_the_warm_up() -> None:
-    """Two nodes for 10 s: the first uses all it has until second 6, the second nothing."""
+    """Two nodes for 10 s: the first uses all its CPU until second 6, the second none."""
     times = [float(second) for second in range(11)]
     readings = np.zeros((11, 2, 4))
     readings[:, 0, 0] = CPU * np.minimum(times, 6)
@@ -32,10 +32,11 @@ def test_use_throttling_and_pods_on_hot_nodes_are_judged_after_the_warm_up() -> 
     found = judge(times, readings, bound, warm=2.0)
     assert (found.hot, found.used) == (pytest.approx(4 / 16), pytest.approx(4 / 16))
     assert (found.throttled, found.stopped) == (pytest.approx(20 / 80), pytest.approx(1.0))
-    assert (found.on_hot, found.placed) == (2, 4)  # at 6.5 the second before is not over yet
+    # At 6.5 s the last complete second, 5 to 6, was hot.
+    assert (found.on_hot, found.placed) == (2, 4)
 
 
-def test_a_way_is_compared_with_the_default_scheduler_seed_by_seed() -> None:
+def test_a_mode_is_compared_with_the_default_scheduler_per_seed() -> None:
     runs = [run("default", seed, hot) for seed, hot in ((1, 0.3), (2, 0.5))]
     runs += [run("order", 1, 0.2, writes=12.0), run("order", 2, 0.2), run("taint", 3, 0.1)]
     _, _, default, order, taint = kubelet_loop.table(runs).splitlines()
@@ -46,14 +47,14 @@ def test_a_way_is_compared_with_the_default_scheduler_seed_by_seed() -> None:
     assert taint.startswith("| taint | 10.0% | - |")  # no seed in common
 
 
-def test_requests_that_came_in_the_judged_time_are_read(tmp_path: Path) -> None:
+def test_only_requests_in_the_judged_time_are_read(tmp_path: Path) -> None:
     (tmp_path / "0-1").write_text("9.9 0.5\n10.0 0.002\n11.0 5.0\n")
     (tmp_path / "0-2").write_text("12.0 0.004\n20.0 0.1\n")
     assert sorted(latencies(tmp_path, 10.0, 20.0).tolist()) == [0.002, 0.004, 5.0]
 
 
-def test_the_rules_are_the_shipped_ones_by_the_kubelets_series() -> None:
+def test_the_rules_are_the_shipped_ones_with_the_kubelets_series() -> None:
     shipped = kubelet_loop.read_rules(kubelet_loop.SHIPPED)
     (rule,), (theirs,) = kubelet_loop.rules(shipped)["rules"], shipped["rules"]
     assert (rule["expr"], theirs | rule) == (EXPR, rule)
-    assert sum(pod.cpu for pod in draw(SHORT, 1)) < CPU * SHORT.nodes  # so that all find a node
+    assert sum(pod.cpu for pod in draw(SHORT, 1)) < CPU * SHORT.nodes  # so every pod finds a node

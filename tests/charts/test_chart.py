@@ -1,4 +1,4 @@
-"""charts/dynsched: the same objects as the kustomize tree, and what each value changes."""
+"""charts/dynsched: it renders the same objects as kustomize, and what each value changes."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 
 
 def composed(folder: Path, parts: tuple[str, ...]) -> list[Doc]:
-    """What kustomize makes of the base and these parts, with what the chart sets in the rules."""
+    """What kustomize renders from the base and these parts."""
     components = [COMPONENTS / part for part in parts if part != "collector"]
     base = OVERLAYS / "descheduler" if "descheduler" in parts else BASE  # with the taint
     components = [each for each in components if each.name != base.name]
@@ -72,7 +72,8 @@ def test_the_chart_by_default_is_the_base(tmp_path: Path) -> None:
     everything_else = helm(everything())
     assert len(everything_else) > 30
     composed_too = composed(tmp_path / "all", PARTS)
-    assert by_identity(everything_else) == by_identity(composed_too)  # test_schemas.py sees these
+    # Validated by test_schemas.py.
+    assert by_identity(everything_else) == by_identity(composed_too)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -87,7 +88,7 @@ def by_webhook(**webhook: Any) -> Doc:
     return {"order": {"by": "webhook", "webhook": webhook}}
 
 
-def test_the_order_by_the_webhook_is_the_component_with_a_certificate_of_the_chart(
+def test_order_by_webhook_equals_the_component_and_the_chart_makes_its_certificate(
     tmp_path: Path,
 ) -> None:
     given = by_webhook(secret=WEBHOOK, injectCaFrom=f"dynsched/{WEBHOOK}")
@@ -114,7 +115,7 @@ def test_the_order_by_the_webhook_is_the_component_with_a_certificate_of_the_cha
 
 
 @pytest.mark.parametrize("values", [{}, everything()], ids=["default", "everything"])
-def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(values: Doc) -> None:
+def test_helm_lint_passes_and_the_notes_explain_use_and_removal(values: Doc) -> None:
     report = lint(CHART, values, strict=True, kube_version="v1.37.0")
     found = [each["error"] for each in report["messages"] if each["error"] != "icon is recommended"]
     assert (found, report["errors"]) == ([], [])
@@ -130,7 +131,7 @@ def test_helm_lints_it_and_its_notes_say_how_to_look_and_how_to_take_it_back(val
     assert ("--clusterrole=dynsched-reader" in text) is bool(values)
 
 
-def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() -> None:
+def test_another_namespace_is_used_everywhere_and_network_policies_can_be_left_out() -> None:
     own = {"scheduling", "default", "dynsched-collector", "dynsched-descheduler"}
     without = helm(everything(networkPolicy={"enabled": False}), namespace="scheduling")
     assert "NetworkPolicy" not in {doc["kind"] for doc in without}
@@ -146,7 +147,7 @@ def test_another_namespace_is_everywhere_and_network_policies_can_be_left_out() 
 
 
 def at(docs: list[Doc], where: str) -> Any:
-    """`Kind/name/path.to.a.part`: the part of the object."""
+    """The part of an object at `Kind/name/path.to.a.part`."""
     kind, name, path = where.split("/", 2)
     found: Any = the(docs, kind, name)
     for key in path.split("."):
@@ -169,7 +170,7 @@ EVICTOR = f"{POLICY}.profiles.0.pluginConfig.0.args"
 PROMETHEUS = f"{SETTINGS}.DYNSCHED_PROM"
 
 SET: list[tuple[str, str, Any]] = [
-    # how a value is set, where it is seen, and what is there then (``...``: the text after "=")
+    # the argument of --set, the place that it changes, and its content (``...``: text after "=")
     ("image.repository=example.com/d", f"{POD}.containers.0.image", f"example.com/d:{__version__}"),
     ("image.tag=7", f"{JANITOR}.containers.0.image", "dynsched:7"),
     ("image.pullPolicy=Always", f"{COLLECTOR}.containers.0.imagePullPolicy", ...),
@@ -253,14 +254,14 @@ ELSEWHERE |= {"mark.taint", "mark.force", "rules", "pruneOnUninstall"}
 
 
 @pytest.mark.parametrize(("text", "where", "expected"), SET, ids=[text for text, *_ in SET])
-def test_each_value_is_seen_where_it_should_be(text: str, where: str, expected: Any) -> None:
+def test_each_value_changes_the_right_place(text: str, where: str, expected: Any) -> None:
     docs = helm(merge_patch(everything(), sdk.parse_set_string(text)))
     assert at(docs, where) == (text.partition("=")[2] if expected is ... else expected)
-    # A Secret of one's own replaces the chart's.
+    # A given Secret replaces the chart's.
     assert any(doc["kind"] == "Secret" for doc in docs) is (text != "descheduler.secret=mine")
 
 
-def test_every_value_is_tried_described_and_in_the_readme() -> None:
+def test_every_value_is_tested_described_and_in_the_readme() -> None:
     found = leaves((CHART / "values.yaml").read_text())
     for leaf in found:
         tried = [text for text, *_ in SET if re.match(rf"{re.escape(leaf.path)}[.=\[]", text)]
@@ -289,14 +290,14 @@ def test_the_schema_knows_each_value_and_no_other() -> None:
 @pytest.mark.parametrize(
     "removed", [{"scaleDown": {"enabled": True}}, {"mutatingPolicies": "v1beta1"}], ids=list
 )
-def test_a_value_of_an_older_version_changes_nothing_and_the_notes_name_it(removed: Doc) -> None:
+def test_a_removed_value_changes_nothing_and_the_notes_name_it(removed: Doc) -> None:
     assert by_identity(helm(removed)) == by_identity(helm())
     assert f"{next(iter(removed))} was removed in 0.3.0; instead: " in notes(removed)
 
 
-def test_the_schema_knows_each_key_of_the_rules_and_takes_every_example() -> None:
+def test_the_schema_knows_each_key_of_the_rules_and_accepts_every_example() -> None:
     known = {name: each for name, each in SCHEMA["definitions"].items() if "properties" in each}
-    assert known.keys() > {"RuleSet", "Rule"}  # each is named as the model that it is of
+    assert known.keys() > {"RuleSet", "Rule"}  # each has the name of its model
     for name, schema in known.items():
         fields = (vars(sections) | vars(rule_set))[name].model_fields.items()
         keys = {key for key, each in schema["properties"].items() if each}  # {}: it was removed
@@ -332,11 +333,11 @@ IMPOSSIBLE: list[tuple[Doc, str]] = [
 ]  # fmt: skip
 
 
-def test_what_is_wrong_or_cannot_work_is_refused_before_anything_is_installed() -> None:
+def test_invalid_and_impossible_values_are_refused_before_installation() -> None:
     wrong = [(sdk.parse_set_string(text), re.split("[.=]", text)[0]) for text in WRONG]
     with Chart.load(CHART) as chart:
-        for values, told in (*wrong, *IMPOSSIBLE):
-            with pytest.raises(HelmError, match=told):
+        for values, reason in (*wrong, *IMPOSSIBLE):
+            with pytest.raises(HelmError, match=reason):
                 chart.render(values, name="d", namespace="d")
 
 
@@ -345,7 +346,7 @@ def rules_of(values: Doc) -> Any:
     return parse_rules(yaml.safe_load(text))
 
 
-def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own() -> None:
+def test_the_rules_are_the_shipped_or_the_given_ones_with_the_mark_of_the_values() -> None:
     rules = rules_of({"mark": {"label": "a=b", "taint": TAINT}})
     assert str(rules.mark) == f"label a=b and taint {TAINT}"
     assert rules.rules == load_rules(ROOT / "rules.yaml").rules
@@ -367,7 +368,7 @@ def test_the_rules_are_the_shipped_ones_with_the_mark_of_the_values_or_ones_own(
         assert (*order.score.values(), order.pack) == found
 
 
-def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None:
+def test_without_a_mark_there_is_an_order_and_no_permission_to_write_nodes() -> None:
     alone: Doc = {"mark": {"label": ""}}
     assert rules_of(alone).mark.is_none
     role, base = (the(docs, "ClusterRole") for docs in (helm(alone), helm()))
@@ -375,7 +376,7 @@ def test_without_a_mark_there_is_the_order_and_no_right_to_write_nodes() -> None
     assert " writes no node." in notes(alone)
 
 
-def test_another_label_reaches_all_that_name_it() -> None:
+def test_another_label_is_used_in_every_object() -> None:
     label = {"label": "example.com/heat=high"}
     docs = helm(everything(mark=label | {"taint": TAINT}))
     text = (COMPONENTS / "inject/policy.yaml").read_text()
@@ -390,12 +391,12 @@ def test_another_label_reaches_all_that_name_it() -> None:
 
 
 def marks_of(docs: list[Doc]) -> Any:
-    """Those that the guardrail lets dynsched write."""
+    """The marks that the guardrail allows dynsched to write."""
     policy = the(docs, "ValidatingAdmissionPolicy", "dynsched-guardrail")
     return policy["spec"]["variables"][0]["expression"]
 
 
-def test_one_block_for_kube_prometheus_stack_names_it_everywhere() -> None:
+def test_the_values_for_kube_prometheus_stack_name_it_everywhere() -> None:
     values = yaml.safe_load((CHART / "values-kube-prometheus-stack.yaml").read_text())
     docs = helm(values)
     for kind in OPERATOR_KINDS:
@@ -407,7 +408,7 @@ def test_one_block_for_kube_prometheus_stack_names_it_everywhere() -> None:
 
 
 @pytest.mark.parametrize("name", ["amazon", "azure", "google"])
-def test_one_block_for_a_managed_prometheus_has_the_proxy_of_its_example(name: str) -> None:
+def test_the_values_for_a_managed_prometheus_have_its_examples_proxy(name: str) -> None:
     docs = helm(yaml.safe_load((CHART / f"values-{name}.yaml").read_text()))
     example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())["spec"]["template"]["spec"]
     assert at(docs, f"{POD}.initContainers") == example["initContainers"]
@@ -417,7 +418,7 @@ def test_one_block_for_a_managed_prometheus_has_the_proxy_of_its_example(name: s
     assert len(account) == (name != "azure")
 
 
-def test_without_a_user_the_cluster_assigns_one() -> None:
+def test_without_run_as_user_the_cluster_assigns_one() -> None:
     docs = helm(everything(runAsUser=None))
     contexts = [each["spec"]["securityContext"] for each in templates(docs).values()]
     assert len(contexts) == 4
@@ -432,7 +433,7 @@ def test_a_taint_alone_needs_no_affinity() -> None:
     assert marks_of(docs) == "[]"
 
 
-def test_a_change_of_the_settings_restarts_the_pods_and_one_of_the_rules_does_not() -> None:
+def test_changed_settings_restart_the_pods_and_changed_rules_do_not() -> None:
     def annotations(values: Doc) -> Any:
         return the(helm(values), "Deployment")["spec"]["template"]["metadata"]["annotations"]
 

@@ -1,6 +1,6 @@
-"""What Helm and kubectl install, on API servers of two kinds: with policies, and without them, as
-before Kubernetes 1.36. The process has the rights, the rules and the certificate of what was
-installed.
+"""Installations by Helm and kubectl on API servers with policies and, as before 1.36, without.
+
+The process has the permissions, the rules and the certificate of the installation.
 """
 
 import asyncio
@@ -54,8 +54,9 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 @asynccontextmanager
 async def running(cluster: EnvtestCluster, folder: Path) -> AsyncIterator[Operator]:
-    """What the Deployment starts: by the ConfigMap's rules, with the account's token. The Service
-    leads to it.
+    """The process of the Deployment, with the ConfigMap's rules and the account's token.
+
+    Without policies the Service leads to its webhook.
     """
     kubectl, servers, port = Kubectl(cluster.kubeconfig), cluster.servers, free_port()
 
@@ -95,15 +96,17 @@ async def serves_policies(cluster: EnvtestCluster) -> bool:
 
 
 def certificates(kubectl: Kubectl) -> list[Any]:
-    """What the chart has made for the webhook: in its Secret and in its configuration."""
+    """The webhook's Secret and client configuration; empty if the chart made neither."""
     kinds, ours = "secrets,mutatingwebhookconfigurations", "app.kubernetes.io/name=dynsched"
     words = ("-n", NAMESPACE, "get", kinds, "-l", ours, "-o", "json")
     found = json.loads(kubectl(*words))["items"]
     return [each.get("data") or each["webhooks"][0]["clientConfig"] for each in found]
 
 
-async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, tmp_path) -> None:
-    """The hook runs while dynsched still does."""
+async def test_the_chart_gives_pods_the_order_and_its_removal_removes_all_marks(
+    cluster, tmp_path
+) -> None:
+    """The uninstall hook runs while dynsched is still running."""
     kubectl = Kubectl(cluster.kubeconfig)
     with Config(kubeconfig_path=cluster.kubeconfig, namespace=NAMESPACE) as config:
         await asyncio.to_thread(config.install, CHART, "dynsched", {}, create_namespace=True)
@@ -134,13 +137,13 @@ async def test_the_chart_gives_pods_the_order_and_takes_all_marks_back(cluster, 
 
 
 async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
-    """Before 1.36 the base alone marks nodes; with the component order-webhook pods get it."""
+    """Before 1.36 the base alone only marks nodes; pods get the order from order-webhook."""
     folder, account = BASE, f"--kubeconfig={cluster.kubeconfig}"
     if not await serves_policies(cluster):
         done = await asyncio.to_thread(run, "kubectl", account, "apply", "-k", BASE)
-        told = [line for line in done.stderr.splitlines() if "no matches for kind" in line]
-        assert (done.returncode, len(told)) == (1, 4), done.stderr
-        assert all('"MutatingAdmissionPolicy' in line for line in told)
+        missing = [line for line in done.stderr.splitlines() if "no matches for kind" in line]
+        assert (done.returncode, len(missing)) == (1, 4), done.stderr
+        assert all('"MutatingAdmissionPolicy' in line for line in missing)
         assert "deployment.apps/dynsched" in done.stdout
         folder = shipped("order-webhook")
     with Kubectl(cluster.kubeconfig) as kubectl:
@@ -156,7 +159,7 @@ async def test_kubectl_apply_gives_pods_the_order(cluster, tmp_path) -> None:
             await until_told(cluster, [["n0"], ["n1"]], "what pods get", SHOP)
             await until(lambda: marked(cluster), "a node is marked")
             assert "answered 403" not in operator.log
-            # The way back is this and `kubectl delete -k`.
+            # This and `kubectl delete -k` remove dynsched.
             words = ("-m", "dynsched", "prune", "--take-lease", account)
             done = await asyncio.to_thread(run, sys.executable, *words)
             assert done.returncode == 0, done.stderr
@@ -169,7 +172,9 @@ def names(docs: list[Doc]) -> set[str]:
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
-async def test_installed_upgraded_to_everything_back_and_uninstalled(cluster) -> None:
+async def test_install_upgrade_downgrade_and_uninstall_leave_exactly_the_right_objects(
+    cluster,
+) -> None:
     base, full = helm(), helm(everything())
     kinds = ",".join({doc["kind"] for doc in full})
     operators = {"PodMonitor": "podmonitors", "PrometheusRule": "prometheusrules"}
@@ -200,7 +205,7 @@ async def test_installed_upgraded_to_everything_back_and_uninstalled(cluster) ->
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
-async def test_karpenter_and_a_taint_are_refused_unless_forced(cluster) -> None:
+async def test_a_taint_is_refused_in_a_cluster_with_karpenter_unless_forced(cluster) -> None:
     karpenter, taint = custom_resource("NodePool", "nodepools", "karpenter.sh"), {"taint": TAINT}
     with (
         Kubectl(cluster.kubeconfig) as kubectl,
@@ -216,9 +221,9 @@ async def test_karpenter_and_a_taint_are_refused_unless_forced(cluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", KINDS[:1], indirect=True)
-async def test_an_upgrade_keeps_what_kubectl_scale_said(cluster) -> None:
-    """By server-side apply, Helm 4's default: a field that it has set, and somebody else to another
-    value, is a conflict.
+async def test_an_upgrade_keeps_the_replicas_of_kubectl_scale(cluster) -> None:
+    """With server-side apply, Helm 4's default, a field that Helm has set and somebody else has
+    changed is a conflict.
     """
     kubectl, there = Kubectl(cluster.kubeconfig), ("-n", NAMESPACE)
     replicas = (*there, "get", "deploy", "dynsched", "-o", "jsonpath={.spec.replicas}")

@@ -1,4 +1,4 @@
-"""The command line: what flags and environment come to, what is printed, and the exit codes."""
+"""The command line: settings from flags and environment, output, and exit codes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tools.cli_docs import render
 
 
 def started_with(line: str) -> Settings:
-    """The Settings that `run` starts with."""
+    """The Settings of `run` with these flags."""
     name, *words = commands.with_command(line.split())
     run_command = commands.cli.get_command(click.Context(commands.cli), name)
     assert run_command is not None
@@ -30,7 +30,7 @@ TLS = "--tls-cert /c --tls-key /k"
 OF_WEB = TlsConfig(Path("/c"), Path("/k"), Path("/a"))
 FIRST_PROJECT = {"kubeconfig": Path("/k"), "prometheus.url": "http://p:9090", "interval": 5.0}
 FIRST_PROJECT |= {"rules": Path("rule.yaml"), "webaddr": ":1"}
-# The variable's name, what is in it, the setting, and what that is then.
+# The variable's name without DYNSCHED_, its value, the setting, and the setting's value.
 ENVIRONMENT = [
     ("KUBECONFIG", "/k", "kubeconfig", Path("/k")),
     ("CONTEXT", "staging", "context", "staging"),
@@ -73,7 +73,7 @@ SETTINGS = [
     (f"run {TLS} --extender-addr :9001 --extender-client-ca /a",
      {"extender_tls": OF_WEB, "tls": TlsConfig(Path("/c"), Path("/k"))}),
     ("run --extender-addr :9001", {"extender_tls": None}),
-    # Pods are bound only for callers who are known or local.
+    # Pods are bound only for callers that have a certificate or are local.
     *((f"run --bind {safe}", {"bind": True}) for safe in (
         "--webaddr 127.0.0.1:9000", "--webaddr [::1]:9000", f"{TLS} --tls-client-ca /ca",
         "--extender-addr 127.0.0.1:9001",
@@ -82,7 +82,7 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("line", "expected"), SETTINGS)
-def test_what_flags_come_to(line, expected) -> None:
+def test_flags_become_settings(line, expected) -> None:
     settings = started_with(line)
     assert {name: attrgetter(name)(settings) for name in expected} == expected
     assert "secret" not in repr(settings)
@@ -136,22 +136,22 @@ def test_wrong_usage_is_exit_code_2(call, line) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "prune"])
-def test_a_failure_is_one_line_and_exit_code_1_and_in_a_log_of_json_too(call, command) -> None:
+def test_a_failure_is_one_line_and_exit_code_1_in_a_json_log_too(call, command) -> None:
     words = (*command.split(), "--kubeconfig", "/no/such", "--log-format")
     rules = () if command == "prune" else ("--rules", ROOT / "rules.yaml")
-    said = "kubeconfig /no/such: no such file; check --kubeconfig"
-    assert call(*words, "text", *rules) == (1, "", f"Error: {said}\n")
+    error = "kubeconfig /no/such: no such file; check --kubeconfig"
+    assert call(*words, "text", *rules) == (1, "", f"Error: {error}\n")
     code, _, errors = call(*words, "json", *rules)
     (line,) = map(json.loads, errors.splitlines())
-    assert (code, line["message"], line["level"]) == (1, said, "CRITICAL")
+    assert (code, line["message"], line["level"]) == (1, error, "CRITICAL")
     assert "exc_info" not in line
 
 
-def test_a_rules_file_that_is_not_there_is_one_line_that_names_what_named_it(call) -> None:
+def test_a_missing_rules_file_is_one_line_that_names_the_argument_or_flag(call) -> None:
     gone = "/no/such/rules.yaml"
-    for words, told in (((gone,), "a rules file"), (("--rules", gone), "the file with --rules")):
-        said = f"{gone}: No such file or directory; name {told}\n"
-        assert call("check", *words) == (1, "", said)
+    for words, hint in (((gone,), "a rules file"), (("--rules", gone), "the file with --rules")):
+        error = f"{gone}: No such file or directory; name {hint}\n"
+        assert call("check", *words) == (1, "", error)
 
 
 def test_check_prints_every_error_and_checks_every_file(call, tmp_path) -> None:
@@ -194,13 +194,13 @@ def test_every_command_has_help_with_an_example_and_every_option_help() -> None:
 
 
 def test_the_reference_is_up_to_date() -> None:
-    # If this fails: make docs
+    # If this fails, run: make docs
     assert (ROOT / "docs/cli.md").read_text(encoding="utf-8") == render()
 
 
-def test_without_the_simulator_as_in_the_image_the_demo_says_where_it_is(tmp_path) -> None:
+def test_without_the_simulator_the_demo_says_where_to_run_it(tmp_path) -> None:
     assert "!dynsched_sim" not in (ROOT / ".dockerignore").read_text().splitlines()
-    (tmp_path / "dynsched_sim").mkdir()  # found before that of this checkout, and has nothing
+    (tmp_path / "dynsched_sim").mkdir()  # an empty package that is found before the checkout's
     (tmp_path / "dynsched_sim/__init__.py").touch()
     path = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = run(sys.executable, "-m", "dynsched", "demo", cwd=tmp_path, env=path)

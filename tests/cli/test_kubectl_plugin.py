@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def scripts(folder: Path) -> Path:
-    """A folder for PATH with the project's console scripts, as an installation has them."""
+    """A folder for PATH with the project's console scripts, as after an installation."""
     folder.mkdir()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for name, entry in project["scripts"].items():
@@ -25,7 +25,7 @@ def scripts(folder: Path) -> Path:
     return folder
 
 
-async def test_it_is_the_same_program_under_the_name_that_was_typed(sim, tmp_path) -> None:
+async def test_the_plugin_is_the_same_program_under_the_name_that_was_typed(sim, tmp_path) -> None:
     pages = Pages()
     for _ in range(3):
         pages.tick(worker_2=91.0)

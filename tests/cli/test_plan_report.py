@@ -1,4 +1,4 @@
-"""`dynsched plan`: what one pass found, as tables and as JSON; what is not shown is counted."""
+"""`dynsched plan`: the result of one pass as tables and JSON, with counts of hidden rows."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def found(tick):
     return shown(render_report, json.loads(pass_report(tick)))
 
 
-def test_the_page_shows_what_is_printed() -> None:
+def test_the_page_has_the_real_output() -> None:
     page, tick = PAGE.read_text(), example(dry_run=True)
     command = "$ dynsched plan --prom http://localhost:9090 -r rules.yaml"
     lines = (command, *found(tick), *shown(render_patches, tick.planned))
@@ -37,13 +37,13 @@ def test_the_page_shows_what_is_printed() -> None:
     assert page == fresh, "UPDATE_DOCS=1 pytest tests/cli/test_plan_report.py writes the page anew"
 
 
-def test_a_value_that_should_not_fall_is_the_worse_the_lower_it_is() -> None:
+def test_with_the_operator_less_than_the_lowest_value_is_the_worst() -> None:
     rules = {"rules": [{"name": "free", "expr": "free", "op": "<", "threshold": 10, "for": "1m"}]}
     tick = Scene(rules, map(Node, "abcd")).tick(NOON, free={"a": 15.0, "b": 2.0, "c": 9.0})
     assert [line.split()[0] for line in found(tick)[2:6]] == ["b", "c", "a", "d"]
 
 
-def test_the_worst_nodes_are_shown_or_all() -> None:
+def test_the_worst_nodes_or_all_are_shown() -> None:
     report = json.loads(pass_report(many(30)))
     for every, rows in ((False, 20), (True, 30)):
         lines = shown(partial(render_report, every=every), report)
@@ -52,7 +52,7 @@ def test_the_worst_nodes_are_shown_or_all() -> None:
         assert any("20 of 30" in line for line in lines) is not every
 
 
-def test_what_a_pass_does_not_know_is_told() -> None:
+def test_a_pass_reports_what_it_does_not_know() -> None:
     blind = Scene(EXAMPLE_RULES, map(Node, "abc"))
     tick = blind.tick(NOON, node_cpu={"a": 1.0, "x": 1.0, "y": 1.0}, node_mem_usage={})
     cpu, memory = tick.rules
@@ -66,7 +66,7 @@ def test_what_a_pass_does_not_know_is_told() -> None:
     compare("plan", ((title, found(each)) for title, each in ticks.items()))
 
 
-def test_the_json_has_all_of_it() -> None:
+def test_the_json_has_everything() -> None:
     tick = example(dry_run=True)
     report = json.loads(pass_report(tick))
     assert (report["ok"], report["errors"], report["warnings"]) == (True, [], [])
@@ -85,7 +85,7 @@ def answered(**answers):
     return Scene(rules, [Node("n")]).tick(NOON, dry_run=True, **answers)
 
 
-def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
+def test_a_failed_query_makes_a_pass_incomplete() -> None:
     good, away = {"n": 1.0}, "Prometheus at http://p: connection refused"
     one = "could not be queried:"
     for a, b, c, expected in (
@@ -102,8 +102,8 @@ def test_a_rule_that_could_not_be_queried_makes_a_pass_incomplete() -> None:
         assert json.loads(pass_report(tick))["errors"] == expected
 
 
-def test_the_label_that_holds_the_node_is_named() -> None:
-    """Scraped without honor_labels by way of a program on w2, which would get the load of w1."""
+def test_a_warning_names_the_label_that_has_the_node() -> None:
+    """Scraped without honor_labels through a program on w2, so w2 would get the load of w1."""
     rules = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}
     sample = Sample({"node": "w2", "exported_node": "w1"}, 95.0, NOON)
     tick = Scene(rules, map(Node, ("w1", "w2"))).tick(NOON, cpu=[sample], writes=False)
@@ -111,7 +111,7 @@ def test_the_label_that_holds_the_node_is_named() -> None:
     assert "set node_label: exported_node" in warning
 
 
-def test_nodes_without_a_value_are_counted_also_where_they_are_not_shown() -> None:
+def test_nodes_without_a_value_are_counted_even_if_their_rows_are_hidden() -> None:
     names = [f"n{number:02}" for number in range(50)]
     tick = Scene({"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}, map(Node, names)).tick(
         NOON, cpu=dict.fromkeys(names[:40], 20.0)

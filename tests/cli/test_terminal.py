@@ -1,4 +1,4 @@
-"""Tables for people: what they say, by one golden file a command, and how they fit a terminal."""
+"""Tables for people: their text, with one golden file per command, and how they fit a terminal."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def node_payload(tick: Tick, name: str) -> Any:
 
 
 def ticked(rules: Any, *loads: tuple[float, dict[str, float]], **how: Any) -> Tick:
-    """After a tick at each of these seconds, with what node-cpu says then."""
+    """The last of several ticks; ``loads``: seconds, and the values of node-cpu by node."""
     scene = Scene(rules, map(Node, loads[0][1] or "a"))
     *before, (at, cpu) = loads
     for earlier, load in before:
@@ -40,8 +40,8 @@ COOLED = ((0, HOT), (60, HOT), (90, COOL), (400, COOL))
 
 
 def relabelled(**after: Any) -> Tick:
-    """A node that is marked by one label, in the tick in which another one is configured and
-    cannot be written.
+    """A tick in which a marked node needs another label, which has just been configured and is not
+    written.
     """
     scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     hot = {"a": 99.0, "b": 1.0}
@@ -52,14 +52,14 @@ def relabelled(**after: Any) -> Tick:
 
 
 def refused(*failures: WriteFailure) -> Tick:
-    """`relabelled`, where these writes failed."""
+    """`relabelled` with these failed writes."""
     return relabelled(writes=WriteResult(failures=failures))
 
 
 REFUSED = WriteFailure("a", "may not patch nodes")
 
 
-def test_nodes() -> None:
+def test_nodes_prints_the_golden_text() -> None:
     tick, none = example(), {"label": None, "taint": TAINT}
     partly = Scene(BOTH, [Node("a", labels={"status": "presure"})])
     odd = nodes_payload(partly.tick(NOON, node_cpu={"a": 90}, node_mem_usage={}))
@@ -80,7 +80,7 @@ def test_nodes() -> None:
     compare("nodes", ((title, shown(render_nodes, each)) for title, each in payloads.items()))
 
 
-def test_why() -> None:
+def test_why_prints_the_golden_text() -> None:
     def scenes() -> Iterator[tuple[str, list[str]]]:
         for name in sorted(example().evaluation.table.entries):
             yield name, shown(render_why, node_payload(example(), name))
@@ -101,7 +101,7 @@ def test_why() -> None:
     compare("why", scenes())
 
 
-def test_order() -> None:
+def test_order_prints_the_golden_text() -> None:
     node = {"node": "a", "rank": 1, "equal": True, "list": 1, "weight": 100, "load": 12.0}
     pools = [
         {
@@ -110,15 +110,15 @@ def test_order() -> None:
             "nodes": [node, {**node, "node": "b", "equal": False, "load": None}],
         }
     ]
-    told = {"written_at": "W", "until": "U", "error": None, "leading": True, "dry_run": False}
-    told |= {
+    answer = {"written_at": "W", "until": "U", "error": None, "leading": True, "dry_run": False}
+    answer |= {
         "leader": None,
         "counts": {"ranked": 1, "unknown": 1, "hot": 0},
         "pools": pools,
     }
-    over = told | {"until": None, "counts": None, "pools": []}
+    over = answer | {"until": None, "counts": None, "pools": []}
     answers = {
-        "in force": told,
+        "in force": answer,
         "refused": over | {"error": "403"},
         "dry run": over | {"dry_run": True},
         "another replica writes it": over | {"leading": False, "leader": "x"},
@@ -126,7 +126,7 @@ def test_order() -> None:
     compare("order", ((title, shown(render_order, each)) for title, each in answers.items()))
 
 
-def test_patches() -> None:
+def test_patches_are_printed_as_the_golden_text() -> None:
     scene = Scene(BOTH, [Node("a", taints=({"key": "theirs", "effect": "NoSchedule"},)), Node("b")])
     hot = {"a": 99.0, "b": 1.0}
     scene.tick(NOON, node_cpu=hot, node_mem_usage={})
@@ -138,7 +138,7 @@ def test_patches() -> None:
     compare("patches", ((title, shown(render_patches, each)) for title, each in scenes.items()))
 
 
-def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
+def test_a_mark_that_was_not_written_is_not_reported_as_present() -> None:
     answer = nodes_payload(refused(REFUSED))
     assert answer["type"] == "Label example.com/load=high Nodes"
     assert (answer["num"], answer["node_names"]) == (0, [])
@@ -149,7 +149,7 @@ def test_a_mark_that_no_node_carries_is_not_claimed() -> None:
     assert second["due"] is None
 
 
-def test_a_name_is_whole_on_every_terminal_and_colours_are_on_a_terminal_only() -> None:
+def test_names_are_never_cut_and_colours_appear_on_wide_terminals_only() -> None:
     tick = many(3)
     terminals = [{"width": width, "force_terminal": True} for width in (40, 120)]
     for console in ({}, {"width": 20}, *terminals):

@@ -1,4 +1,4 @@
-"""`dynsched top`: what one look at a cluster found, as a table and as JSON."""
+"""`dynsched top`: one overview of a cluster, as a table and as JSON."""
 
 import os
 import re
@@ -33,7 +33,7 @@ FOUND = "Prometheus found: http://prometheus-k8s.monitoring.svc:9090, asked thro
 
 
 def overview(**more: object) -> Overview:
-    """worker-2 is hot, worker-4 full by its requests, worker-5 tainted and without pods."""
+    """worker-2 is hot, worker-4 is full of requests, worker-5 is tainted and has no pods."""
     cores = {"cpu": 8.0, "memory": 32 * GIB, "pods": 110.0}
     nodes = [Node(name, allocatable=cores) for name in CPU]
     taint = {"key": "gpu", "value": "true", "effect": "NoSchedule"}
@@ -56,7 +56,7 @@ def unmeasured() -> Overview:
     return overview(tick=tick, source=None, notes=notes)
 
 
-def test_tables_are_as_a_person_has_read_them() -> None:
+def test_tables_equal_the_golden_file() -> None:
     nobody = ["Requests, limits and pods are not known: you may not list pods"]
     compare(
         "top",
@@ -68,7 +68,7 @@ def test_tables_are_as_a_person_has_read_them() -> None:
     )
 
 
-def test_the_pages_show_what_is_printed() -> None:
+def test_the_pages_have_the_real_output() -> None:
     printed = "".join(f"{line}\n" for line in ("$ dynsched top", *lines(overview())))
     for page in PAGES:
         text = page.read_text()
@@ -79,7 +79,7 @@ def test_the_pages_show_what_is_printed() -> None:
         assert page.read_text() == fresh, "UPDATE_DOCS=1 pytest tests/cli/test_top_report.py"
 
 
-def test_the_totals_are_by_the_size_of_the_nodes_that_are_measured() -> None:
+def test_totals_are_weighted_by_the_size_of_the_measured_nodes() -> None:
     totals = report(overview())["totals"]
     assert totals["cpu"]["used_percent"] == sum(CPU.values()) / 5
     assert totals["cpu"]["requests"] == 6.6 + 3.2 + 5.1 + 7.9
@@ -88,7 +88,7 @@ def test_the_totals_are_by_the_size_of_the_nodes_that_are_measured() -> None:
     assert (nothing["hot"], nothing["cpu"]["used_percent"]) == (None, None)
 
 
-def test_the_worst_nodes_are_shown_or_all() -> None:
+def test_the_worst_nodes_or_all_are_shown() -> None:
     values = {f"n{number:02}": float(number) for number in range(30)}
     tick = Scene(RULES, map(Node, values)).tick(NOON, node_cpu=values, node_mem_usage=values)
     found = report(overview(tick=tick))
@@ -111,14 +111,14 @@ def test_an_empty_cluster_has_no_nodes() -> None:
     assert lines(overview(tick=tick, source=None, pods={}))[0].startswith("0 nodes")
 
 
-def test_metrics_server_is_compared_with_the_same_thresholds_at_once() -> None:
+def test_with_metrics_server_the_thresholds_are_the_same_and_for_is_zero() -> None:
     by_both = [
         shipped.shipped_rules(by_metrics_server=each).rule_set.rules for each in (False, True)
     ]
     for ours, theirs in zip(*by_both, strict=True):
-        assert _limits(ours) == _limits(theirs)
+        assert _thresholds(ours) == _thresholds(theirs)
         assert (theirs.source, theirs.hold_duration) == ("metrics-server", 0)
 
 
-def _limits(rule: Rule) -> tuple[str, float, float]:
+def _thresholds(rule: Rule) -> tuple[str, float, float]:
     return rule.name, rule.threshold, rule.clear_threshold

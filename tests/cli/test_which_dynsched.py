@@ -1,4 +1,4 @@
-"""Which running dynsched is asked: the URL that is named, or the current context's."""
+"""Which dynsched instance a command queries: the given URL, or the current context's."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def call(capsys) -> Call:
 
 @pytest.fixture
 def cluster(sim, monkeypatch) -> SimCluster:
-    """The one of the current context."""
+    """The cluster of the current context."""
     monkeypatch.setenv("KUBECONFIG", str(sim.kubeconfig))
     return sim
 
@@ -40,7 +40,7 @@ def hot(node: str) -> Pages:
     return pages
 
 
-async def test_the_one_that_is_named_is_asked_and_else_the_current_context(
+async def test_flags_choose_the_instance_then_the_environment_then_the_current_context(
     call, cluster, monkeypatch
 ) -> None:
     here, there, kubeconfig = hot("worker_1"), hot("worker_2"), str(cluster.kubeconfig)
@@ -49,7 +49,7 @@ async def test_the_one_that_is_named_is_asked_and_else_the_current_context(
             ((), False, False),
             ((), True, True),
             (("--server", here.url), False, True),
-            # a cluster that is typed counts more than the environment
+            # a flag that names a cluster overrides the environment
             (("--context", "sim"), True, False),
             (("-n", "dynsched"), True, False),
             (("--kubeconfig", kubeconfig), True, False),
@@ -68,7 +68,7 @@ async def test_the_one_that_is_named_is_asked_and_else_the_current_context(
     assert (code, "--server and --context contradict each other" in errors) == (2, True)
 
 
-async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None:
+async def test_the_response_through_the_api_server_is_the_same(call, cluster) -> None:
     pages = hot("worker_3")
     async with served(pages), service(cluster, pages.url):
         for words in (("nodes", "-o", "json"), ("why", "a#b é")):
@@ -79,7 +79,7 @@ async def test_the_answer_through_the_cluster_is_the_same(call, cluster) -> None
 
 @asynccontextmanager
 async def recording(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[int, list[str]]]:
-    """A server that wants a token: its port, and what arrives in the header for it."""
+    """A server that requires a token: its port, and the Authorization headers that arrive."""
     arrived: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -94,7 +94,7 @@ async def recording(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[in
     await server.close()
 
 
-async def test_a_token_goes_to_the_server_that_was_named_and_never_in_plain_sight(
+async def test_a_token_goes_to_the_named_server_and_never_unencrypted_over_a_network(
     call, cluster, monkeypatch, tmp_path
 ) -> None:
     token, sent = tmp_path / "token", ["Bearer secret-token"]
@@ -106,7 +106,8 @@ async def test_a_token_goes_to_the_server_that_was_named_and_never_in_plain_sigh
         for url, arrived, expected in (
             (f"http://localhost:{plain}", plainly, sent),
             (f"https://127.0.0.1:{secure}", safely, sent),
-            (f"http://0.0.0.0:{plain}", plainly, []),  # here too, but not loopback
+            # Also this machine, but not a loopback address.
+            (f"http://0.0.0.0:{plain}", plainly, []),
         ):
             words = ("--server", url, "--server-token-file", str(token))
             code, _, errors = await call("order", *words)
@@ -120,7 +121,7 @@ async def test_a_token_goes_to_the_server_that_was_named_and_never_in_plain_sigh
 
 
 @pytest.mark.parametrize("command", ["order", "doctor"])
-async def test_the_environments_token_is_not_for_a_server_that_is_typed(
+async def test_the_environments_token_is_not_sent_to_a_server_given_by_flag(
     call, cluster, monkeypatch, tmp_path, command
 ) -> None:
     (tmp_path / "rules.yaml").write_text("rules: [{name: load, expr: load, threshold: 80}]")
@@ -142,7 +143,9 @@ async def test_the_environments_token_is_not_for_a_server_that_is_typed(
             arrived.clear()
 
 
-async def test_none_anywhere_and_no_right_are_one_line_each(call, cluster, tmp_path) -> None:
+async def test_a_missing_service_and_a_missing_permission_are_one_line_each(
+    call, cluster, tmp_path
+) -> None:
     code, out, errors = await call("order")
     assert (code, out, len(errors.splitlines())) == (1, "", 1)
     assert "no Service with the label app.kubernetes.io/name=dynsched" in errors
@@ -156,7 +159,7 @@ async def test_none_anywhere_and_no_right_are_one_line_each(call, cluster, tmp_p
 
 
 @pytest.mark.parametrize("body", ["[]", "null", '{"kind": "Pod", "metadata": {"name": "a"}}'])
-async def test_an_answer_that_is_no_pod_is_one_line(call, tmp_path, body) -> None:
+async def test_a_response_that_is_no_pod_is_a_one_line_error(call, tmp_path, body) -> None:
     with MisbehavingServer() as server:
         server.default = http(body)
         file = kubeconfig(tmp_path / "k", server.url)

@@ -1,4 +1,4 @@
-"""The evaluator with everything around it faked: order, retries, what is reported and when."""
+"""The evaluator with everything around it faked: sequence, retries, and reports."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from dynsched.rules.labels import Mark
 from dynsched.util.errors import ClusterError
 
 
-async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses_stays(
+async def test_a_hot_node_is_marked_reported_and_released_and_foreign_taints_stay(
     caplog,
 ) -> None:
     caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
@@ -34,7 +34,8 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     assert (bench.label("a"), bench.label("b")) == ("presure", None)
     assert bench.stored("a").taints == (theirs, ours)
     assert [(patch.node, patch.action) for patch in tick.writes.applied] == [("a", Action.MARK)]
-    assert tick.evaluation.table.entries["a"].mark.marked  # as it is after the write, not before it
+    # The state after the write, not before it.
+    assert tick.evaluation.table.entries["a"].mark.marked
     assert bench.events.posted == [("a", "Pressured", "cpu 91.5 > 80", True)]
     assert (await bench.tick(cpu={"a": 91.5, "b": 12.0}, mem={"a": 5.0, "b": 5.0})).planned == ()
     assert caplog.messages == ["mark node a: cpu 91.5 > 80"]
@@ -45,7 +46,7 @@ async def test_a_hot_node_is_marked_told_and_released_and_what_is_somebody_elses
     assert caplog.messages[1:] == ["release node a: no rule fires any more"]
 
 
-async def test_with_mark_none_nothing_is_written_and_what_marks_are_left_is_told(caplog) -> None:
+async def test_with_mark_none_nothing_is_written_and_older_marks_are_logged(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched.controller.reporting")
     bench = Bench("a", "b", "c")
     hot = {"a": 91.0, "b": 12.0, "c": 12.0}
@@ -59,7 +60,7 @@ async def test_with_mark_none_nothing_is_written_and_what_marks_are_left_is_told
         assert [evaluation.patch_for(name) for name in "ab"] == [None, None]
     assert evaluation.hot == {"b"}
     assert ("node a: " + OLDER_STAYS, len(bench.client.writes)) == (caplog.messages[-1], 1)
-    # As `dynsched prune` does it by the same rules.
+    # What `dynsched prune` does with the same rules.
     (patch,) = plan_prune([bench.stored("a")], Mark(None))
     patch_node(bench.objects, patch)
     assert bench.label("a") is None
@@ -78,34 +79,34 @@ ONE_RULE = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80}]}
 FOUR = {"rules": [{"name": name, "expr": "load", "threshold": 80} for name in "pqrs"]}
 DOWN, AWAY = "Prometheus at http://p: connection refused", "Prometheus answered 503"
 ONLY_CPU = {**RULES, "rules": RULES["rules"][:1]}
-# Pods come and go, in any order.
+# Values of pods that come and go, in changing order.
 PODS = ["10.9.0.1:9100", "10.9.0.2:9100", "pod-x", "pod-y"]
 TURNED = [dict.fromkeys((PODS[n % 4 :] + PODS[: n % 4])[: 4 - n // 3], 1.0) for n in range(6)]
 SHORT = [f"the answer of {n} bytes is cut short, request 'x{n}'" for n in range(3)]
 SEEN: dict[str, Any] = {"a": 1.0}
-# The rules, what is answered in one tick after the other (or the new rules), and the rules that
-# the log names, a line each.
+# The rules; per tick its query results (or new rules instead of a tick); per log line the rules
+# that it names.
 LOGGED: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "a failed rule": (
         RULES, [*[{"cpu": AWAY, "mem": SEEN}] * 2, {"cpu": SEEN, "mem": SEEN}], ["cpu", "cpu"]),
     "rules that fail for one reason share a line": (
         FOUR, [{"p": DOWN, "q": DOWN, "r": "bad", "s": SEEN}, dict.fromkeys("pqrs", SEEN)],
         [["p", "q"], "r", ["p", "q", "r"]]),
-    "a rule that says nothing of any node": (
+    "a rule without a value for any node": (
         ONE_RULE, [{"cpu": seen} for seen in (
             {}, {}, *[{"nobody": 1.0}] * 2, *[{"nobody": 1.0, "a": 1.0}] * 2)], ["cpu"] * 3),
     "a blind rule": (ONE_RULE, [{"cpu": seen} for seen in TURNED], ["cpu"]),
-    "a blind rule that fails or goes has not begun to see": (
+    "a blind rule that fails or is removed has not recovered": (
         RULES, [{"cpu": {}, "mem": {}}, {"cpu": AWAY, "mem": {}}, ONLY_CPU, {"cpu": SEEN}],
         [["cpu", "mem"], "cpu", "cpu"]),
-    "a failing rule, whatever numbers are in the reason": (
+    "a failing rule whose reason differs in its numbers only": (
         ONE_RULE, [{"cpu": seen} for short in SHORT for seen in (short, "refused")]
         + [{"cpu": SEEN}, {"cpu": "refused"}], ["cpu"] * 4),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LOGGED)
-async def test_the_same_of_rules_is_logged_once(caplog, case) -> None:
+async def test_the_same_problem_of_a_rule_is_logged_once(caplog, case) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     rules, ticks, expected = LOGGED[case]
     bench = Bench("a", "b", rules=rules)
@@ -117,31 +118,31 @@ async def test_the_same_of_rules_is_logged_once(caplog, case) -> None:
     assert [line.rule for line in caplog.records if hasattr(line, "rule")] == expected
 
 
-async def test_warnings_of_rules_that_are_reloaded_are_logged_once(caplog) -> None:
+async def test_warnings_of_reloaded_rules_are_logged_once(caplog) -> None:
     bench = Bench("a", rules=RULES)
     bench.rules_file.next_content = ONE_RULE
     bench.rules_file.warnings = ("rules.yaml:2:1: scale_down: was removed",)
     for _ in range(3):
         await bench.tick(cpu=SEEN)
-    told = [line.getMessage() for line in caplog.records]
-    assert [told.count(warned) for warned in bench.rules_file.warnings] == [1]
+    logged = [line.getMessage() for line in caplog.records]
+    assert [logged.count(warned) for warned in bench.rules_file.warnings] == [1]
 
 
-async def test_log_lines_name_node_and_rule_in_fields_of_their_own(caplog) -> None:
+async def test_log_records_have_fields_for_node_and_rule(caplog) -> None:
     bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 2, "max_releases": 2}})
     bench.change("b", labels={"status": "theirs"})
     with caplog.at_level(logging.INFO):
         await bench.tick(cpu={"a": 91.0, "b": 91.0}, mem={"a": 95.0, "b": 1.0})
         await bench.tick(cpu={"a": 1.0, "b": 1.0}, mem={"a": 1.0, "b": 1.0})
-    told = {
+    logged = {
         record.message.partition(":")[0]: (record.node, getattr(record, "rule", None))
         for record in caplog.records
     }
     marked = {"mark node a": ("a", ("cpu", "mem")), "release node a": ("a", None)}
-    assert told == {"node b": ("b", None), **marked}
+    assert logged == {"node b": ("b", None), **marked}
 
 
-async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
+async def test_a_buggy_or_missing_source_fails_its_rule_only() -> None:
     none = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
     bench = Bench("a", rules={**RULES, "rules": [*RULES["rules"], none]})
     tick = await bench.tick(cpu=RuntimeError("oops"), mem={"a": 95.0})
@@ -155,13 +156,16 @@ async def test_a_source_with_a_bug_or_none_fails_its_rule_only() -> None:
 @pytest.mark.parametrize(
     ("labels", "times", "written", "left"),
     [
-        ({"team": "x"}, 1, 2, {"team": "x", "status": "presure"}),  # it is planned again
-        ({"status": "maintenance"}, 1, 1, {"status": "maintenance"}),  # our place is taken
-        ({}, 100, 1 + CONFLICT_RETRIES, {}),  # it changes all the time: left to the next tick
+        ({"team": "x"}, 1, 2, {"team": "x", "status": "presure"}),  # the write is planned again
+        # Somebody else has set our label.
+        ({"status": "maintenance"}, 1, 1, {"status": "maintenance"}),
+        ({}, 100, 1 + CONFLICT_RETRIES, {}),  # the node changes all the time: left to the next tick
     ],
     ids=["other label", "our label", "for ever"],
 )
-async def test_a_conflict_is_read_and_planned_again(labels, times, written, left) -> None:
+async def test_after_a_conflict_the_node_is_read_and_planned_again(
+    labels, times, written, left
+) -> None:
     bench = Bench("a")
     beats = iter(range(times))
 
@@ -177,7 +181,7 @@ async def test_a_conflict_is_read_and_planned_again(labels, times, written, left
     assert (len(tick.writes.applied), tick.writes.failures) == (left.get("status") == "presure", ())
 
 
-async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_told_meanwhile(
+async def test_refused_writes_are_retried_less_and_less_often_and_reported_meanwhile(
     caplog,
 ) -> None:
     names = [f"n{i}" for i in range(500)]
@@ -190,7 +194,7 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
         assert tick.error is not None
     minutes = [after - before for before, after in zip(counts[5::6], counts[11::6], strict=False)]
     assert counts[0] < 2 * FAILURES_BEFORE_GIVING_UP
-    assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass in a minute
+    assert max(minutes) < 2 * FAILURES_BEFORE_GIVING_UP  # one pass per minute
     assert "all writes succeed again" not in caplog.messages
     bench.client.faults.clear()
     for _ in range(6):
@@ -199,7 +203,7 @@ async def test_writes_that_are_refused_are_tried_less_and_less_often_and_are_tol
     assert (tick.error, due) == (None, [])
 
 
-async def test_releases_beyond_the_bound_wait_and_are_counted() -> None:
+async def test_releases_above_the_write_limit_wait_and_are_counted() -> None:
     rules = {**EXPECTED, "guard": {**EXPECTED["guard"], "max_writes_per_minute": 6}}
     names = [f"n{i}" for i in range(9)]
     bench = Bench(*names, rules=rules)
@@ -209,7 +213,7 @@ async def test_releases_beyond_the_bound_wait_and_are_counted() -> None:
         found.append(
             (len(tick.writes.applied), tick.delayed, len(tick.evaluation.decision.limited))
         )
-    # Three marks more than a minute allows are made up for.
+    # The first tick made three writes more than a minute allows; later ticks make up for them.
     assert found == [(9, 0, 0), (0, 9, 9), (0, 9, 9), (0, 9, 9), (1, 8, 8), (1, 7, 7), (1, 6, 6)]
 
 
@@ -218,14 +222,14 @@ async def nothing() -> None:
 
 
 def run_for(
-    seconds: float, bench: Bench, virtual: VirtualLoop, *, interval: float, beside=nothing
+    seconds: float, bench: Bench, virtual: VirtualLoop, *, interval: float, alongside=nothing
 ) -> None:
-    """Let the loop run for so long, by the time of ``virtual``."""
+    """Run the evaluator's loop for ``seconds`` of the virtual clock."""
 
     async def run() -> None:
         stop = asyncio.Event()
         running = asyncio.create_task(bench.evaluator.run(stop, interval))
-        other = asyncio.create_task(beside())
+        other = asyncio.create_task(alongside())
         await asyncio.sleep(seconds)
         assert not running.done()
         stop.set()
@@ -259,10 +263,10 @@ def test_ticks_stay_an_interval_apart_and_no_rule_is_queried_twice_at_once(
     run_for(3.25, bench, virtual, interval=1.0)
     assert begun == pytest.approx(starts)
     assert ended[: len(ends)] == pytest.approx(ends)
-    assert bench.source.most_at_once == 2  # two rules of one tick, never of two
+    assert bench.source.most_at_once == 2  # the two rules of one tick, never those of two ticks
 
 
-def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two() -> None:
+def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_ticks() -> None:
     virtual = VirtualLoop()
     bench = Bench("a", clock=virtual.time, monotonic=virtual.time)
     bench.store.synced = False
@@ -272,12 +276,12 @@ def test_no_tick_before_the_nodes_are_listed_and_stop_ends_the_wait_between_two(
         assert bench.ticks == []
         bench.store.synced = True
 
-    run_for(120, bench, virtual, interval=3600.0, beside=listed)
+    run_for(120, bench, virtual, interval=3600.0, alongside=listed)
     assert len(bench.ticks) == 1
     assert virtual.time() == pytest.approx(120)
 
 
-async def test_a_follower_decides_and_does_not_write() -> None:
+async def test_a_follower_evaluates_and_does_not_write() -> None:
     bench = Bench("a")
     bench.leadership.may_write = False
     tick = await bench.tick(cpu={"a": 91.0})
@@ -289,9 +293,9 @@ async def test_a_follower_decides_and_does_not_write() -> None:
     assert tick.leadership.leading
 
 
-async def test_a_leader_that_can_ask_no_rule_for_a_minute_steps_down_and_keeps_its_marks() -> None:
+async def test_a_leader_whose_queries_all_fail_for_a_minute_steps_down_and_keeps_marks() -> None:
     bench = Bench("a")
-    for _ in range(30):  # one that answers is enough
+    for _ in range(30):  # one rule with a result is enough
         await bench.tick(cpu="connection refused", mem={"a": 10})
         assert bench.leadership.may_write
     await bench.tick(cpu={"a": 90})
@@ -317,18 +321,18 @@ async def test_a_leader_that_loses_the_lease_stops_in_the_middle_of_a_pass() -> 
 
     bench.client.before_patch["n10"] = lost
     tick = await bench.tick(cpu=dict.fromkeys(names, 91.0))
-    assert len(bench.client.writes) <= 30  # those that were under way: AT_ONCE at most
-    assert tick.writes.failures == ()  # what was not sent has not failed
+    assert len(bench.client.writes) <= 30  # writes already under way: at most AT_ONCE
+    assert tick.writes.failures == ()  # unsent writes are no failures
 
 
 @pytest.mark.parametrize("part", ["leadership", "store"])
-async def test_why_nobody_leads_or_watches_is_the_ticks_error(part) -> None:
+async def test_an_error_of_the_lease_or_the_watch_is_the_ticks_error(part) -> None:
     bench = Bench("a")
     getattr(bench, part).error = "cannot get leases dynsched: forbidden"
     assert (await bench.tick()).error == "cannot get leases dynsched: forbidden"
 
 
-async def test_new_rules_take_over_the_state_of_their_names() -> None:
+async def test_new_rules_take_over_the_alerts_of_rules_with_the_same_name() -> None:
     bench = Bench("a", rules={**RULES, "rules": [RULES["rules"][0] | {"for": "10s"}]})
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") is None
@@ -336,26 +340,27 @@ async def test_new_rules_take_over_the_state_of_their_names() -> None:
     tick = await bench.tick(cpu={"a": 91.0})
     assert (tick.rules_status.reloaded, bench.label("a")) == (True, None)
     await bench.tick(cpu={"a": 91.0})
-    assert bench.label("a") == "presure"  # 20 s after the first, though the rules are 10 s old
+    # 20 s after the first tick, although the rules are 10 s old.
+    assert bench.label("a") == "presure"
     reloaded = [post for post in bench.events.posted if post[1] == "RulesReloaded"]
     assert reloaded == [("dynsched", "RulesReloaded", "1 rule is in force", False)]
 
 
-async def test_the_cap_is_told_when_it_begins_to_bind() -> None:
+async def test_an_event_is_posted_when_the_cap_begins_to_bind() -> None:
     bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
     for _ in range(3):
         tick = await bench.tick(cpu={"a": 91.0, "b": 95.0})
     assert tick.evaluation.decision.capped == {""}
-    told = [post for post in bench.events.posted if post[1] == "ClusterHot"]
-    assert len(told) == 1
-    assert "guard.max_marked 1 " in told[0][2]
+    posted = [post for post in bench.events.posted if post[1] == "ClusterHot"]
+    assert len(posted) == 1
+    assert "guard.max_marked 1 " in posted[0][2]
 
 
-HOLDING = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
+WITH_FOR = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
 
 
-async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
-    bench = Bench("a", "b", rules=HOLDING)
+async def test_a_restart_does_not_restart_a_running_for() -> None:
+    bench = Bench("a", "b", rules=WITH_FOR)
     over = [(t, 91.0) for t in range(0, 1000, 10)]
     bench.history.points["cpu"] = {"a": over, "b": [(t, 91.0 if t > 800 else 5) for t, _ in over]}
     await bench.evaluator.restore(10.0)
@@ -368,8 +373,8 @@ async def test_a_restart_in_the_middle_of_for_does_not_start_it_again() -> None:
     assert start <= 1000 - 300
 
 
-async def test_a_restart_never_releases_a_mark_that_would_have_been_kept() -> None:
-    keeping = {"rules": [HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m"}]}
+async def test_a_restart_does_not_release_a_mark_that_would_have_been_kept() -> None:
+    keeping = {"rules": [WITH_FOR["rules"][0] | {"for": "0s", "keep_firing_for": "2m"}]}
     bench = Bench("kept", "over", "unknown", rules=keeping)
     for name in ("kept", "over", "unknown"):
         bench.change(name, labels={"status": "presure"})
@@ -379,14 +384,14 @@ async def test_a_restart_never_releases_a_mark_that_would_have_been_kept() -> No
     }
     await bench.evaluator.restore(10.0)
     await bench.tick(cpu={"kept": 5.0, "over": 5.0})
-    assert bench.label("kept") == "presure"  # cool for one minute, of two
+    assert bench.label("kept") == "presure"  # cool for one of two minutes
     assert bench.label("over") is None  # cool for longer
     assert bench.label("unknown") == "presure"
 
 
-async def test_a_start_makes_no_mark_of_what_is_over() -> None:
-    """It said `node-mem-usage 70.3 > 85`."""
-    keeping = HOLDING["rules"][0] | {"for": "0s", "keep_firing_for": "2m", "clear_threshold": 60}
+async def test_a_restart_does_not_mark_a_node_that_has_cooled() -> None:
+    """A node was once marked because of `node-mem-usage 70.3 > 85`."""
+    keeping = WITH_FOR["rules"][0] | {"for": "0s", "keep_firing_for": "2m", "clear_threshold": 60}
     bench = Bench("held", "between", "hot", rules={"rules": [keeping]})
     bench.history.points["cpu"] = {
         "held": [(t, 91.0 if t < 950 else 5.0) for t in range(500, 1000, 10)],
@@ -399,8 +404,8 @@ async def test_a_start_makes_no_mark_of_what_is_over() -> None:
     assert [bench.label(name) for name in ("held", "between", "hot")] == [None, None, "presure"]
 
 
-async def test_an_evaluation_is_handed_over_before_its_marks_are_written() -> None:
-    """The scheduler asks the extender as soon as it sees that a mark is released."""
+async def test_an_evaluation_is_passed_on_before_its_marks_are_written() -> None:
+    """The scheduler calls the extender as soon as it sees that a mark is released."""
     seen = []
 
     async def note(evaluation, _pods):
@@ -413,8 +418,8 @@ async def test_an_evaluation_is_handed_over_before_its_marks_are_written() -> No
     assert bench.label("a") is None
 
 
-async def test_several_series_for_one_node_are_told_once_and_the_worst_counts(caplog) -> None:
-    """Two clusters in one Prometheus: they were averaged, or the last one won, in silence."""
+async def test_several_series_for_one_node_are_logged_once_and_the_worst_counts(caplog) -> None:
+    """With two clusters in one Prometheus the mean or the last series once won silently."""
     caplog.set_level(logging.INFO, logger="dynsched")
     bench = Bench("a", "b", rules=ONE_RULE)
 
@@ -442,14 +447,14 @@ async def _answer(samples, _rule):
 LOOKING_BACK = {**RULES, "rules": [rule | {"for": "5m"} for rule in RULES["rules"]]}
 
 
-async def test_rules_that_do_not_look_back_ask_for_no_past() -> None:
+async def test_rules_without_for_or_keep_firing_for_query_no_history() -> None:
     bench = Bench("a")
     await bench.evaluator.restore(10.0)
     assert bench.history.asked == []
 
 
-async def test_of_rules_without_a_past_marks_are_adopted_and_for_begins_anew() -> None:
-    """Where it cannot be had, it is asked for once."""
+async def test_without_history_marks_are_adopted_and_for_starts_again() -> None:
+    """A history that cannot be read is queried once."""
     usage = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshold": 1}
     rules = [*LOOKING_BACK["rules"], usage | {"for": "5m"}]
     bench = Bench("marked", "hot", rules={**RULES, "rules": rules})
@@ -474,7 +479,7 @@ EXPECTED = {
 
 
 class FakePods:
-    """Pods that are bound by hand; each of them to half of a node."""
+    """Pods that a test binds; each requests half of a node."""
 
     def __init__(self):
         self.sequence = 0
@@ -495,17 +500,17 @@ def expected_bench(rules=EXPECTED, **options):
     return Bench("a", "b", rules=rules, pods=pods, **options), pods
 
 
-async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() -> None:
+async def test_pods_bound_between_two_ticks_cause_an_evaluation_at_once() -> None:
     bench, pods = expected_bench()
     await bench.evaluator.reevaluate()
-    assert bench.ticks == []  # before the first tick there is nothing to decide on
+    assert bench.ticks == []  # before the first tick there is nothing to evaluate
     await bench.tick(cpu={"a": 30.0, "b": 30.0})
-    bench.source.query = None  # the sources are not asked
+    bench.source.query = None  # the sources are not queried
     await bench.evaluator.reevaluate()
     assert len(bench.ticks) == 1  # nothing happened
     pods.bind("a")
     await bench.evaluator.reevaluate()
-    assert len(bench.ticks) == 1  # too soon after the last decision
+    assert len(bench.ticks) == 1  # too soon after the last evaluation
     bench.now += REEVALUATE
     await bench.evaluator.reevaluate()
     assert bench.label("a") == "presure"
@@ -513,11 +518,11 @@ async def test_pods_that_are_bound_between_two_ticks_are_decided_on_at_once() ->
     assert (tick.number, tick.pods.sequence) == (2, 1)
     assert tick.evaluation.expected["cpu"].added["a"].bound == 50
     await bench.evaluator.reevaluate()
-    assert len(bench.ticks) == 2  # decided on already
+    assert len(bench.ticks) == 2  # already evaluated
 
 
-async def test_between_two_ticks_for_does_not_run_out() -> None:
-    """The next sample may take the value back."""
+async def test_for_does_not_elapse_between_two_ticks() -> None:
+    """The next sample may be below the threshold again."""
     rules = {**EXPECTED, "rules": [{**EXPECTED["rules"][0], "for": "5s"}]}
     bench, pods = expected_bench(rules)
     await bench.tick(cpu={"a": 90.0, "b": 90.0})
@@ -528,8 +533,8 @@ async def test_between_two_ticks_for_does_not_run_out() -> None:
 
 
 @pytest.mark.parametrize("step", [3600, -3600])
-def test_a_clock_that_is_set_while_the_nodes_are_awaited_counts_once(step) -> None:
-    """NTP set the clock by an hour before the first tick: a hot node was not hot after minutes."""
+def test_a_clock_step_before_the_first_tick_counts_once(step) -> None:
+    """After NTP had moved the clock by an hour, a hot node was not marked for minutes."""
     virtual, ahead = VirtualLoop(), [10_000.0]
     clock = lambda: virtual.time() + ahead[0]  # noqa: E731
     rules = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "1m"}]}
@@ -543,14 +548,15 @@ def test_a_clock_that_is_set_while_the_nodes_are_awaited_counts_once(step) -> No
         ahead[0] += step
         bench.store.synced = True
 
-    run_for(60, bench, virtual, interval=10.0, beside=listed)
+    run_for(60, bench, virtual, interval=10.0, alongside=listed)
     fired = next(tick.taken_at for tick in bench.ticks if tick.evaluation.hot)
-    assert fired - (10_000 + step) == pytest.approx(25, abs=5)  # a minute after -40
+    # A minute after the hot history begins, at -40.
+    assert fired - (10_000 + step) == pytest.approx(25, abs=5)
 
 
 @pytest.mark.parametrize("step", [600, -600])
-async def test_a_clock_that_is_set_between_two_ticks_makes_no_pod_older_or_younger(step) -> None:
-    """By it all pods of the last minutes counted anew until the next tick, or none did."""
+async def test_a_clock_step_between_two_ticks_does_not_change_the_age_of_pods(step) -> None:
+    """All pods of the last minutes, or none, were counted as recent until the next tick."""
     passed = [1000.0]
     bench, pods = expected_bench(monotonic=lambda: passed[0])
     passed[0] += 10
@@ -564,7 +570,7 @@ async def test_a_clock_that_is_set_between_two_ticks_makes_no_pod_older_or_young
     assert ago == [REEVALUATE]
 
 
-async def test_by_measured_values_nothing_is_decided_between_two_ticks() -> None:
+async def test_with_measured_values_nothing_is_evaluated_between_two_ticks() -> None:
     bench, pods = expected_bench(RULES)
     await bench.tick(cpu={"a": 30.0, "b": 30.0}, mem={})
     pods.bind("a")
@@ -573,7 +579,7 @@ async def test_by_measured_values_nothing_is_decided_between_two_ticks() -> None
 
 
 def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
-    """And it is decided every other second in between, as long as pods come."""
+    """In between there is an evaluation every second, as long as pods are bound."""
     virtual = VirtualLoop()
     clock = virtual.time
     bench, pods = expected_bench(clock=clock, monotonic=clock)
@@ -598,7 +604,7 @@ def test_ticks_stay_on_their_schedule_while_pods_are_bound() -> None:
     assert decided == pytest.approx([*range(21), 30, 40])
 
 
-async def test_new_rules_are_refused_where_the_server_refuses_a_query() -> None:
+async def test_new_rules_are_refused_if_the_server_refuses_a_query() -> None:
     bench = Bench("a")
     await bench.tick(cpu={"a": 91.0})
     assert bench.label("a") == "presure"
@@ -608,9 +614,9 @@ async def test_new_rules_are_refused_where_the_server_refuses_a_query() -> None:
         tick = await bench.tick(cpu={"a": 91.0}, new=refused)
         assert list(tick.rule_set.by_name) == ["cpu", "mem"]
         assert tick.rules_status.error == "new: 400: unclosed parenthesis"
-    told = [message for _, reason, message, _ in bench.events.posted if reason == "RulesRefused"]
-    assert told == [tick.rules_status.error]
-    # One that the server only fails to answer now is accepted, and is unknown.
+    posted = [message for _, reason, message, _ in bench.events.posted if reason == "RulesRefused"]
+    assert posted == [tick.rules_status.error]
+    # A rule whose query only fails now is accepted; its values are unknown.
     bench.rules_file.next_content = {"rules": [*RULES["rules"], rule("new")]}
     tick = await bench.tick(cpu={"a": 91.0}, new="timed out")
     assert (list(tick.rule_set.by_name), tick.rules_status.error) == (
@@ -621,7 +627,7 @@ async def test_new_rules_are_refused_where_the_server_refuses_a_query() -> None:
     assert posted == ["the query of rule new failed: timed out"]
 
 
-async def test_without_any_rules_nothing_is_written_and_the_lease_is_given_up() -> None:
+async def test_without_any_rules_nothing_is_written_and_the_leader_steps_down() -> None:
     bench = Bench("a", rules=None)
     bench.rules_file.error = "rules.yaml:3:5: treshold: unknown key"
     bench.change("a", labels={"status": "presure"})

@@ -1,4 +1,4 @@
-"""What follows pods: what it waits for, and what it knows of those that end."""
+"""Pod tracking: the last use of pods that have ended."""
 
 import asyncio
 from types import SimpleNamespace
@@ -25,11 +25,11 @@ BURNED = [f"default/burn-{number}" for number in range(3)]
     [(99, 0.0, 0.0), (80, 0.6, 12.0)],
     ids=["idle at last", "on a hot node"],
 )
-async def test_what_ended_pods_take_off_is_what_they_used_at_last(
+async def test_an_ended_pod_takes_off_what_it_used_last(
     cluster, threshold: float, at_last: float, takes_off: float
 ) -> None:
-    """Three that burned until their mean of five minutes said so, and idled then, made a node at
-    94 % the coolest. A hot one comes to 10 points below the mean (92) at most.
+    """Three pods burned CPU, then idled. When they ended, taking off their five-minute mean made a
+    node at 94 % the coolest. A hot node falls at most to 10 points below the mean load (92).
     """
 
     def each(use: float) -> QueryResult:

@@ -1,4 +1,4 @@
-"""One query of a rule at a time; one that hangs delays neither the other rules nor a tick."""
+"""One query per rule at a time; a hanging one delays neither other rules nor a tick."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ SLOW = Rule(name="slow", expr="slow", threshold=80)
 
 
 class Source:
-    """Answers with the time; ``hangs``: seconds until the rule ``slow`` answers."""
+    """Returns a sample of the current time; the rule ``slow`` takes ``hangs`` seconds."""
 
     def __init__(self, hangs: float) -> None:
         self.hangs = hangs
@@ -37,8 +37,8 @@ Asked = list[tuple[float, dict[str, float | None], set[str]]]
 
 
 async def ticks(queries: Queries, count: int) -> Asked:
-    """When each of ``count`` ticks, 10 s apart, had its answers, when these were taken, and which
-    of them are new.
+    """For ``count`` ticks, 10 s apart: when its results were there, their timestamps by rule, and
+    the rules with a new one.
     """
     loop, found = asyncio.get_running_loop(), []
     for number in range(count):
@@ -50,7 +50,7 @@ async def ticks(queries: Queries, count: int) -> Asked:
     return found
 
 
-def test_a_query_that_hangs_delays_the_first_tick_only(virtual: VirtualLoop) -> None:
+def test_a_hanging_query_delays_only_the_first_tick(virtual: VirtualLoop) -> None:
     source = Source(hangs=25.0)
     with asyncio.Runner(loop_factory=lambda: virtual) as runner:
         found = runner.run(ticks(Queries({"prometheus": source}), 5))
@@ -64,7 +64,7 @@ def test_a_query_that_hangs_delays_the_first_tick_only(virtual: VirtualLoop) -> 
     assert [source.queried.count(rule) for rule in ("fast", "slow")] == [5, 2]
 
 
-def test_a_rule_that_has_no_answer_yet_has_failed(virtual: VirtualLoop) -> None:
+def test_a_rule_without_a_result_yet_has_failed(virtual: VirtualLoop) -> None:
     async def ask() -> QueryResult:
         queries = Queries({"prometheus": Source(hangs=60.0)})
         answers = await queries.ask((SLOW,), 8.0)
@@ -77,7 +77,7 @@ def test_a_rule_that_has_no_answer_yet_has_failed(virtual: VirtualLoop) -> None:
     assert answer.samples == ()
 
 
-async def test_without_patience_all_answers_are_waited_for() -> None:
+async def test_without_a_time_limit_all_results_are_awaited() -> None:
     queries = Queries({"prometheus": Source(hangs=0.05)})
     answers = await queries.ask((FAST, SLOW), None)
     assert [answer.error for answer in answers.values()] == [None, None]

@@ -1,4 +1,4 @@
-"""The servers of `dynsched run` put together: who needs a certificate, who a token, and where."""
+"""The servers of `dynsched run`: where clients need a certificate, where a token."""
 
 import logging
 import ssl
@@ -26,7 +26,7 @@ ASKED = {"NodeNames": ["a"]}
 
 
 class Everybody:
-    """Accepts each token, and lets each user see all."""
+    """Accepts every token and lets every user read everything."""
 
     async def user_of(self, token: str) -> User | None:
         return User(token)
@@ -50,7 +50,7 @@ async def status(method: str, url: str, context: ssl.SSLContext, **more: Any) ->
         return answer.status
 
 
-async def test_readers_need_a_token_and_the_scheduler_alone_a_certificate(tmp_path) -> None:
+async def test_readers_need_a_token_and_only_the_scheduler_needs_a_certificate(tmp_path) -> None:
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     client = authority.issue("scheduler", "IP:127.0.0.1")
@@ -71,7 +71,7 @@ async def test_readers_need_a_token_and_the_scheduler_alone_a_certificate(tmp_pa
         assert await status("POST", f"{server.url}/filter", scheduler, json=ASKED) == 404
 
 
-async def test_a_client_ca_for_all_asks_readers_for_both(tmp_path) -> None:
+async def test_with_a_client_ca_for_all_readers_need_a_certificate_and_a_token(tmp_path) -> None:
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     tls = TlsConfig(Path(pair.cert), Path(pair.key), Path(authority.cert))
@@ -86,12 +86,12 @@ async def test_a_client_ca_for_all_asks_readers_for_both(tmp_path) -> None:
         assert await status("GET", f"{server.url}/healthz", without) == 200
 
 
-async def test_tokens_over_plain_http_are_warned_of(tmp_path, caplog) -> None:
+async def test_tokens_over_plain_http_cause_a_warning(tmp_path, caplog) -> None:
     authority = Authority(tmp_path, "ca")
     pair = authority.issue("server", "IP:127.0.0.1")
     with caplog.at_level(logging.WARNING):
         async with serve(Everybody()):
-            pass  # nobody else can read what goes over loopback
+            pass  # nobody else can read loopback traffic
         async with serve(Everybody(), webaddr=":0", tls=TlsConfig(Path(pair.cert), Path(pair.key))):
             pass
         async with serve(None, webaddr=":0"):
@@ -102,7 +102,7 @@ async def test_tokens_over_plain_http_are_warned_of(tmp_path, caplog) -> None:
     assert "--web-auth without --tls-cert" in caplog.text
 
 
-async def test_an_address_that_is_taken_names_its_flag() -> None:
+async def test_the_error_for_an_address_in_use_names_its_flag() -> None:
     async with serve() as server:
         with pytest.raises(ListenError, match="; give another --extender-addr"):
             async with serve(extender_addr=f"127.0.0.1:{server.port}"):

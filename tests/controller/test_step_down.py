@@ -1,7 +1,7 @@
 from dynsched.controller.step_down import StepDownTimer
 
 
-def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
+def test_two_replicas_without_prometheus_swap_leadership_less_and_less_often() -> None:
     replicas = [StepDownTimer(), StepDownTimer()]
     leader, swaps = 0, []
     for now in range(0, 24 * 3600, 10):
@@ -12,12 +12,12 @@ def test_two_that_are_cut_off_swap_less_and_less_often() -> None:
         if any(due):
             swaps.append(now)
             leader = 1 - leader
-    assert swaps[:2] == [60, 70]  # the other one was blind for a minute as well
+    assert swaps[:2] == [60, 70]  # the other replica had also been blind for a minute
     assert len([at for at in swaps if at < 3600]) <= 14
     assert len([at for at in swaps if at >= 4 * 3600]) <= 2 * 20
 
 
-def test_an_answer_resets_the_timer_to_a_minute() -> None:
+def test_a_query_result_resets_the_timer_to_a_minute() -> None:
     timer = StepDownTimer()
     found = [timer.is_due(now, sees=False, leads=True) for now in (0, 60, 120, 180)]
     assert found == [False, True, False, True]

@@ -1,5 +1,6 @@
-"""Every rules file that we show to people loads, and its expressions are PromQL and measure what
-they say, on series that Prometheus itself evaluates.
+"""Every published rules file loads, its expressions are PromQL, and they measure what they claim.
+
+Prometheus itself evaluates the expressions on test series.
 """
 
 import re
@@ -23,29 +24,29 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def shown(page: Path) -> list[str]:
-    """The YAML blocks of a page that are whole rules files."""
+    """The YAML blocks of a page that are complete rules files."""
     blocks = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     return [block for block in blocks if re.search(r"^(rules|Rulename):", block, re.MULTILINE)]
 
 
 def commented_out() -> str:
-    """rules.yaml with the rules in it that are comments."""
+    """rules.yaml with its commented-out rules activated."""
     text = (ROOT / "rules.yaml").read_text()
     return re.sub(r"^  # ((?:- name|  )[^\n]*)$", r"  \1", text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_it_loads(path: Path) -> None:
+def test_a_rules_file_loads(path: Path) -> None:
     assert load_rules(path).rules
 
 
-def test_what_pages_show_loads() -> None:
+def test_rules_files_in_pages_load() -> None:
     for page in PAGES:
         for block in shown(page):
             assert parse_rules(yaml.safe_load(block)).rules, (page, block)
 
 
-def test_the_rules_that_are_commented_out_load_too() -> None:
+def test_commented_out_rules_load_too() -> None:
     names = [rule.name for rule in parse_rules(yaml.safe_load(commented_out())).rules]
     assert names == ["node-cpu", "node-mem-usage", "node-mem-available", "node-mem-allocatable"]
 
@@ -64,7 +65,7 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
 
 
 CPU = 'node_cpu_seconds_total{{instance="{node}", cpu="{cpu}", mode="{mode}", job="{job}"}}'
-NODES = {"10.0.0.7:9100": 45, "worker-2": 12}  # busy seconds a minute on each of two CPUs
+NODES = {"10.0.0.7:9100": 45, "worker-2": 12}  # busy seconds per minute on each of two CPUs
 JOBS = ("node-exporter", "twice")  # the same exporter scraped by two jobs
 
 
@@ -88,7 +89,7 @@ def series_of_two_nodes() -> dict[str, str]:
     return series
 
 
-def test_the_working_example_measures_what_it_says(tmp_path: Path) -> None:
+def test_the_working_example_measures_what_it_claims(tmp_path: Path) -> None:
     rules = {rule.name: rule.expr for rule in parse_rules(yaml.safe_load(commented_out())).rules}
     hot, cool = NODES
     expected = {
@@ -104,11 +105,11 @@ def test_the_working_example_measures_what_it_says(tmp_path: Path) -> None:
 
 
 KUBELETS = ('instance="10.0.0.7:10250",node="worker-1"', 'instance="worker-2"')
-"""How a node is named: by kube-prometheus, and by the Helm chart of Prometheus."""
+"""Labels of a node in kube-prometheus, and in the Helm chart of Prometheus."""
 
 
 def series_of_cadvisor() -> dict[str, str]:
-    """Nodes of 4 cores and 16 GB: as a whole, each cgroup in it, and each container."""
+    """Series of nodes of 4 cores and 16 GB: the node, its cgroups, and a container."""
     groups = {
         'id="/"': (3, 12),
         'id="/kubepods.slice"': (2.5, 10),
@@ -141,7 +142,7 @@ def test_without_node_exporter_the_kubelets_metrics_measure_the_same(tmp_path: P
     nodes = [f"{{{node}}}" for node in KUBELETS]
     whole = dict(zip(nodes, (75, 37.5), strict=True))
     expected = {rule.expr: whole for rule in rules.rules}
-    # What is commented out sees the containers alone.
+    # The commented-out expressions measure the containers only.
     other = re.sub(r"^    # ", "    ", re.sub(r"    expr: >-\n( {6}.*\n)+", "", path.read_text()),
                    flags=re.MULTILINE)  # fmt: skip
     containers = dict(zip(nodes, (50, 25), strict=True))
@@ -151,13 +152,13 @@ def test_without_node_exporter_the_kubelets_metrics_measure_the_same(tmp_path: P
 
 
 def series(name: str, each: float, *, rises: bool = False, **labels: str) -> dict[str, str]:
-    """A gauge, or a counter that rises by so much a second; one value a minute."""
+    """A gauge, or a counter that ``rises`` by ``each`` per second; one value per minute."""
     inner = ", ".join(f'{key}="{label}"' for key, label in labels.items())
     return {f"{name}{{{inner}}}": f"0+{60 * each:g}x20" if rises else f"{each:g}x20"}
 
 
 def busy(instance: str, share: float) -> dict[str, str]:
-    """CPU time of one core: this share of it is not idle."""
+    """CPU time of one core of which ``share`` is not idle."""
     name, own = "node_cpu_seconds_total", {"instance": instance, "cpu": "0"}
     idle = series(name, 1 - share, rises=True, mode="idle", **own)
     return idle | series(name, share, rises=True, mode="user", **own)
@@ -181,7 +182,7 @@ def gpu(what: str, value: float, number: int = 0, host: str = "a") -> dict[str, 
 
 
 def gpus_of(*nodes: str) -> dict[str, str]:
-    """Of these nodes of a, b and c, each with a pod of dcgm-exporter; and pods of other kinds."""
+    """Nodes a, b and c, each with two pods, one of them dcgm-exporter's; ``nodes`` have GPUs."""
     found = info(*"abc")
     for name in "abc":
         count = 8 if name in nodes else 0
@@ -216,7 +217,7 @@ RULES = {
 @pytest.mark.parametrize(
     ("rule", "given", "expected"),
     [
-        # One throttled pod on an idle node; a node that is really overloaded.
+        # Node a is idle with one throttled pod; node b is really overloaded.
         (
             "cpu-stall",
             busy("a", 0.05) | stalled("a", 0.58) | busy("b", 0.9) | stalled("b", 0.58),
@@ -238,7 +239,7 @@ RULES = {
             | info(*"abc"),
             {'{node="a"}': 1, '{node="b"}': 0, '{node="c"}': 0},
         ),
-        # Hostname is the node's name, or that of the exporter's pod; nobody measures b's GPUs.
+        # Hostname is the name of the node or of the exporter's pod; b's GPUs are not measured.
         *(
             (rule, measured | gpus_of("a", "b"), {'{node="a"}': 75, '{node="c"}': 0})
             for host in ("a", "dcgm-a")
@@ -249,5 +250,5 @@ RULES = {
         ),
     ],
 )
-def test_an_example_measures_what_it_says(rule, given, expected, tmp_path: Path) -> None:
+def test_an_example_measures_what_it_claims(rule, given, expected, tmp_path: Path) -> None:
     check_values(tmp_path, given, {RULES[rule]: expected}, "10m")

@@ -1,4 +1,4 @@
-"""docs/install.md: its commands make the folder that its examples point to, and it builds."""
+"""docs/install.md: its commands create the folder that its examples use, and it builds."""
 
 import re
 import sys
@@ -8,8 +8,8 @@ from manifest_support import kustomize, load_all, templates
 from programs import ROOT, run
 
 
-def test_the_commands_of_the_page_make_what_the_examples_point_to(tmp_path: Path) -> None:
-    """That the chart takes the values of the HelmRelease is in test_chart.py."""
+def test_the_pages_commands_create_what_the_examples_point_to(tmp_path: Path) -> None:
+    """test_chart.py shows that the chart accepts the values of the HelmRelease."""
     (tmp_path / "prod-1").mkdir()
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs/install.md").read_text(), re.DOTALL)
     (commands,) = (block for block in blocks if "../prod-1" in block)

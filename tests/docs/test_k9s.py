@@ -1,4 +1,4 @@
-"""docs/examples/k9s: a column has what dynsched writes on a node, the plugin asks for that node."""
+"""docs/examples/k9s: the columns show dynsched's mark, and the plugin queries the node."""
 
 import json
 import re
@@ -14,11 +14,11 @@ from dynsched.cli.single_pass import pass_report
 
 EXAMPLES = ROOT / "docs/examples/k9s"
 COLUMN = re.compile(r"^([\w\s%/-]+):?([\w\W]*?)\|?([NTWSLRH]{0,3})$")
-"""A column of k9s: its title, an expression, and how it is shown."""
+"""A column of k9s: title, expression, and display flags."""
 
 
 def columns_of(node: dict) -> dict[str, str]:
-    """The custom columns as jq makes them, which k9s uses where there are two pipes or more."""
+    """The custom columns as evaluated by jq, which k9s uses for two or more pipes."""
     views = yaml.safe_load((EXAMPLES / "views.yaml").read_text())["views"]
     found = [COLUMN.fullmatch(each).groups() for each in views["v1/nodes"]["columns"]]
     assert not any(set("{}") & set(expression) for _, expression, _ in found)
@@ -35,7 +35,7 @@ def test_the_columns_show_the_mark_and_its_reason() -> None:
     assert columns_of({"metadata": {"labels": {}}}) == {"MARK": "null", "REASON": ""}
 
 
-def test_the_plugin_asks_why_of_the_node_in_the_context() -> None:
+def test_the_plugin_runs_why_for_the_node_in_the_context() -> None:
     (plugin,) = yaml.safe_load((EXAMPLES / "plugins.yaml").read_text())["plugins"].values()
     shell, script = plugin["args"]
     assert (plugin["command"], shell, plugin["scopes"]) == ("bash", "-c", ["nodes"])

@@ -1,4 +1,4 @@
-"""The lock, the version and the scripts around the package agree with it."""
+"""The lock file, the version and the scripts agree with the package."""
 
 import re
 import tomllib
@@ -21,7 +21,7 @@ EXTRAS = PROJECT["optional-dependencies"].values()
 DIRECT = [
     wanted
     for wanted in map(Requirement, chain(PROJECT["dependencies"], *EXTRAS))
-    if wanted.name != PROJECT["name"]  # an extra may name others
+    if wanted.name != PROJECT["name"]  # an extra may include other extras
 ]
 
 
@@ -31,7 +31,7 @@ def test_each_direct_dependency_is_pinned_within_its_range() -> None:
 
 
 def with_all_that_it_needs(*names: str) -> set[str]:
-    """These packages and what they depend on; each is pinned, and installed so or not at all."""
+    """These packages and their dependencies; each must be pinned, and its pin installed, if any."""
     ahead, seen = set(map(canonicalize_name, names)), set()
     while ahead:
         name = ahead.pop()
@@ -40,7 +40,7 @@ def with_all_that_it_needs(*names: str) -> set[str]:
         try:
             installed = Version(metadata.version(name))
         except metadata.PackageNotFoundError:
-            continue  # of an extra
+            continue  # it belongs to an extra
         assert installed == PINS[name], f"{name} {installed} is installed; run `make setup`"
         for text in metadata.requires(name) or ():
             needed = Requirement(text)
@@ -50,11 +50,11 @@ def with_all_that_it_needs(*names: str) -> set[str]:
     return seen
 
 
-def test_all_that_they_depend_on_is_pinned_and_what_is_installed_is_so() -> None:
+def test_all_dependencies_are_pinned_and_installed_in_the_pinned_version() -> None:
     assert with_all_that_it_needs(*(wanted.name for wanted in DIRECT)) <= PINS.keys()
 
 
-def test_the_image_installs_what_is_pinned_by_its_hash_alone() -> None:
+def test_the_image_installs_only_packages_pinned_by_hash() -> None:
     runtime = [Requirement(text).name for text in PROJECT["dependencies"]]
     release = map(Requirement, PROJECT["optional-dependencies"]["release"])
     for name, wanted in (
@@ -76,7 +76,7 @@ def test_the_image_installs_what_is_pinned_by_its_hash_alone() -> None:
     run, *_ = (
         part for part in (ROOT / "Dockerfile").read_text().split("\nRUN ") if "-r req" in part
     )
-    assert run.startswith("--mount=type=secret,id=ca ")  # of a proxy, which pip is told of
+    assert run.startswith("--mount=type=secret,id=ca ")  # the CA of a proxy, which pip must trust
     assert "then export PIP_CERT=/run/secrets/ca; fi" in run
     publishes = (ROOT / ".github/workflows/release.yml").read_text()
     assert re.findall("-m pip install (?!.*--require-hashes).*", publishes) == []
@@ -91,8 +91,8 @@ def test_each_action_of_a_workflow_is_pinned_by_its_commit() -> None:
             assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
 
 
-def test_one_version_everywhere() -> None:
-    said = re.compile(
+def test_the_version_is_the_same_everywhere() -> None:
+    version_in = re.compile(
         r"(?:/dynsched:|dynsched\n(?:    newName: .*\n)?    newTag: |^    tag: |"
         r'^(?:appV|v)ersion: |"version": ")(\d[^\s",]+)',
         re.MULTILINE,
@@ -106,14 +106,14 @@ def test_one_version_everywhere() -> None:
     ]
     named: dict[str, set[str]] = {}
     for path in (*ROOT.glob("manifests/**/kustomization.yaml"), *pages):
-        named[path.name] = set(said.findall(path.read_text()))
+        named[path.name] = set(version_in.findall(path.read_text()))
         assert named[path.name] <= {PROJECT["version"]}, path
     assert all(map(named.get, ("Chart.yaml", "README.md", "flux-helm.yaml")))
     changes = (ROOT / "CHANGELOG.md").read_text()
     assert re.search(rf"^## \[{PROJECT['version']}\]", changes, re.MULTILINE)
 
 
-def test_what_the_package_links_to_is_in_the_sdist_and_there_when_the_image_is_built() -> None:
+def test_targets_of_the_packages_symlinks_are_in_the_sdist_and_the_image_build() -> None:
     links = [path for path in ROOT.glob("dynsched/**/*") if path.is_symlink()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
     in_sdist = BUILD["targets"]["sdist"]["force-include"]

@@ -1,6 +1,7 @@
-"""README.zh-CN.md says what README.md says: the same blocks in the same order, with the same code,
-links and names, and images that differ in their language alone. Who changes one of them without the
-other is told what differs, and where.
+"""README.zh-CN.md has the same content as README.md.
+
+Both have the same blocks in the same sequence with the same code, links and names. Only the
+language of the images differs. The failure of this test shows what differs, and where.
 """
 
 import re
@@ -16,7 +17,7 @@ KINDS = {"heading_open", "paragraph_open", "list_item_open", "tr_open", "th_open
 
 
 def outline(text: str) -> Iterator[str]:
-    """A line for each block, and one for all that must be the same in every language in it."""
+    """One line per block, followed by its parts that must be the same in both languages."""
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     titles = [tokens[at + 1].content for at, one in enumerate(tokens) if one.type == "heading_open"]
     anchors = {f"#{anchor(title)}": f"heading {n}" for n, title in enumerate(titles, 1)}
@@ -33,14 +34,15 @@ def same_everywhere(parts: list[Token], anchors: dict[str, str]) -> Iterator[str
     yield from {f"`{part.content}`" for part in parts if part.type == "code_inline"}
     for part in parts:
         if part.type == "link_open":
-            link = str(part.attrs["href"]).replace(CHINESE.name, ENGLISH.name)  # each to the other
+            # Each page links to the other.
+            link = str(part.attrs["href"]).replace(CHINESE.name, ENGLISH.name)
             yield f"link {anchors.get(link.lower(), link)}"
         elif part.type == "image":
             yield f"image {str(part.attrs['src']).replace('-zh-cn', '')}"
 
 
 def anchor(heading: str) -> str:
-    """As GitHub makes it, and as a link to it is encoded."""
+    """GitHub's anchor of a heading, encoded as in links."""
     text = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
     return str(MarkdownIt().normalizeLink(text)).lower()
 
@@ -50,6 +52,6 @@ def differences(english: str, chinese: str) -> list[str]:
     return list(unified_diff([*outline(english)], [*outline(chinese)], *names, "", "", 8, ""))
 
 
-def test_both_pages_say_the_same() -> None:
+def test_both_pages_have_the_same_content() -> None:
     found = differences(ENGLISH.read_text(), CHINESE.read_text())
     assert not found, "\n" + "\n".join(found)

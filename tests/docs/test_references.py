@@ -1,4 +1,4 @@
-"""No page, manifest or script points at something that is not there, or leaves out what is."""
+"""References in pages, manifests and scripts exist, and pages link to every example."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 def prose(page: Path) -> str:
-    """Without code blocks, where brackets mean other things."""
+    """The page without code blocks, where brackets have other meanings."""
     return re.sub(r"^( *)```.*?^\1```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -34,7 +34,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_links_lead_somewhere() -> None:
+def test_targets_of_links_exist() -> None:
     wrong = []
     for page in PAGES:
         for target in LINK.findall(prose(page)):
@@ -47,7 +47,7 @@ def test_links_lead_somewhere() -> None:
     assert wrong == []
 
 
-def test_paths_that_are_named_exist() -> None:
+def test_named_paths_exist() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {named}"
         for path in FILES
@@ -57,12 +57,12 @@ def test_paths_that_are_named_exist() -> None:
     assert wrong == []
 
 
-def test_nothing_says_to_apply_what_has_placeholders() -> None:
+def test_no_page_applies_manifests_with_placeholders() -> None:
     placeholders = r"kubectl \w+ -k manifests/"
     assert [path for path in FILES if re.search(placeholders, path.read_text())] == []
 
 
-def test_every_decision_and_every_example_is_shown_to_the_reader() -> None:
+def test_every_decision_and_every_example_is_linked() -> None:
     folder = ROOT / "docs/decisions"
     listed = set(LINK.findall((folder / "README.md").read_text()))
     assert listed == {path.name for path in folder.glob("0*.md")}

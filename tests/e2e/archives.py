@@ -1,4 +1,4 @@
-"""Archives of images, as `docker save` writes them: each of one static program and nothing else."""
+"""Image archives in the format of `docker save`, each with a single static program."""
 
 import hashlib
 import io
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def pause_program() -> bytes:
-    """One that waits, which holds a pod's namespaces."""
+    """An ELF program that only waits, to hold a pod's namespaces."""
     code = b"\xb8\x22\x00\x00\x00\x0f\x05\xeb\xf7"  # pause() for ever, on x86_64
     where, headers = 0x400000, 64 + 56
     magic = b"\x7fELF\x02\x01\x01"
@@ -19,7 +19,7 @@ def pause_program() -> bytes:
 
 
 def image_of(folder: Path, name: str, program: bytes, tag: str = "") -> Path:
-    """The archive of an image, localhost/NAME:1 by default, that has this program as /bin/NAME."""
+    """Write an image archive with this program as /bin/NAME; default tag localhost/NAME:1."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
         _add(archive, f"bin/{name}", program)

@@ -1,9 +1,9 @@
-"""A cluster with real kubelets on this machine, each with a containerd of its own.
+"""A cluster with real kubelets on this machine, each with its own containerd.
 
-It adds what runs pods to the servers of `envtest`: kube-controller-manager, kube-proxy, and for
-each node a kubelet, a containerd and cgroups that limit its CPU. It expects to be alone: `make e2e`
-runs the tests in namespaces of their own (`unshare --net --mount --pid`), with which networks,
-mounts and processes end. Only the cgroups are the machine's, and are removed by `stop`.
+In addition to the servers of `envtest` it starts kube-controller-manager, kube-proxy, and for each
+node a kubelet, a containerd and cgroups that limit its CPU. It must be alone: `make e2e` runs the
+tests in separate namespaces (`unshare --net --mount --pid`), and networks, mounts and processes
+disappear with them. Only the cgroups belong to the machine; `stop` removes them.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ PLUGINS = Path("/usr/lib/cni")
 
 
 def missing(assets: Path | None) -> str:
-    """What this machine lacks for such a cluster, in one line; "" where it has everything."""
+    """What this machine lacks for such a cluster, in one line; "" if nothing is missing."""
     if assets is None or not (assets / "kubelet").exists():
         return "KUBEBUILDER_ASSETS names no folder with a kubelet"
     if os.getpid() != 1:
@@ -58,8 +58,9 @@ def missing(assets: Path | None) -> str:
 
 
 class Kubelets(Envtest):
-    """`start` returns when all nodes are ready; images are archives that each node gets.
-    ``controllers``: those that run, as of kube-controller-manager's flag.
+    """`start` returns when all nodes are ready; ``images`` are archives that each node gets.
+
+    ``controllers``: the value of kube-controller-manager's flag.
     """
 
     host = HOST
@@ -76,7 +77,7 @@ class Kubelets(Envtest):
         controllers: str = "*",
     ) -> None:
         self.nodes = {name: f"{NETWORK}.{last}" for last, name in enumerate(nodes, 11)}
-        """Their addresses."""
+        """Address of each node, by name."""
         self._authority = Authority(folder, "kubelets")
         self._cpu = cpu
         self._controllers = controllers
@@ -105,7 +106,7 @@ class Kubelets(Envtest):
 
     @property
     def kubelets_ca(self) -> str:
-        """The file of the certificate that has signed theirs."""
+        """The file of the CA certificate that signed the kubelets' certificates."""
         return str(self._authority.cert)
 
     def _write_credentials(self) -> None:
@@ -141,8 +142,8 @@ class Kubelets(Envtest):
         self._load_images()
         for name, address in self.nodes.items():
             self._start_node(name, address)
-            # One after the other: all listen at the same path for device plugins, and each removes
-            # the file of the one before. Two that do so at once end with "address already in use".
+            # One after the other: all kubelets listen on the same path for device plugins, and each
+            # removes the previous one's file. Two at once fail with "address already in use".
             self._until(name, lambda name=name: self._kubectl("get", "node", name))
         self._spawn(
             "kube-proxy",
@@ -159,7 +160,7 @@ class Kubelets(Envtest):
     def stop(self) -> None:
         for process in self._running:
             if Path(str(process.args[0])).name in ("kubelet", "containerd"):  # type: ignore[index]
-                process.kill()  # asked to stop, it would leave the pods as well
+                process.kill()  # a clean stop would leave the pods running as well
         remove_cgroups(self.nodes)
         super().stop()
         for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
@@ -173,7 +174,7 @@ class Kubelets(Envtest):
         _sh("ip", "link", "set", BRIDGE, "up")
         for address in (HOST, *self.nodes.values()):
             _sh("ip", "addr", "add", f"{address}/24", "dev", BRIDGE)
-        _sh("ip", "route", "add", "default", "via", HOST)  # kube-proxy looks for one
+        _sh("ip", "route", "add", "default", "via", HOST)  # kube-proxy looks for a default route
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
         ipam = {
             "type": "host-local",
@@ -189,8 +190,10 @@ class Kubelets(Envtest):
         )
 
     def _load_images(self) -> None:
-        """Into the first node's containerd. The others get the same files, which nobody changes."""
-        # In memory: the disk would be what all wait for, and nothing is left on it.
+        """Import into the first node's containerd; the others link its files, which never change.
+
+        They are in memory, because the disk would be the bottleneck, and nothing is left on it.
+        """
         nodes = self.folder / "nodes"
         nodes.mkdir()
         _sh("mount", "-t", "tmpfs", "tmpfs", str(nodes))
@@ -208,7 +211,7 @@ class Kubelets(Envtest):
                 shutil.copy(database, mine)
 
     def _start_containerd(self, name: str) -> tuple[subprocess.Popen[bytes], Sequence[str]]:
-        """The process, and the command that talks to it."""
+        """The process, and the `ctr` command for it."""
         root = self.folder / "nodes" / name
         root.mkdir(exist_ok=True)
         (root / "containerd.toml").write_text(_containerd(root, self.folder / "cni"))
@@ -238,7 +241,7 @@ class Kubelets(Envtest):
             f"--cert-dir={root / 'pki'}",
             f"--hostname-override={name}",
             f"--node-ip={address}",
-            # Else cAdvisor's series have no labels of pods.
+            # Without it cAdvisor's series have no pod labels.
             f"--containerd={root / 'containerd.sock'}",
         )
 
@@ -290,31 +293,31 @@ def _kubelet(name: str, address: str, root: Path, cpu: float) -> dict[str, Any]:
         "failSwapOn": False,
         "containerRuntimeEndpoint": f"unix://{root}/containerd.sock",
         "clusterDomain": "cluster.local",
-        "clusterDNS": ["10.0.0.10"],  # nobody answers there; without it each pod gets a Warning
+        "clusterDNS": ["10.0.0.10"],  # nothing listens there; without it each pod gets a Warning
         "resolvConf": str(root / "resolv.conf"),
         "volumePluginDir": str(root / "volumes"),
         "podLogsDir": str(root / "logs"),
-        "syncFrequency": "10s",  # so soon a changed ConfigMap reaches the pods; else in a minute
+        "syncFrequency": "10s",  # delay of a changed ConfigMap; the default is a minute
         "evictionHard": {"memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
     }
 
 
 def make_cgroups(name: str, cpu: float) -> None:
-    """One in each hierarchy, with the node's limit of CPU."""
+    """Create the node's cgroup in each hierarchy, with its CPU limit."""
     for controller in CONTROLLERS:
         (CGROUPS / controller / name).mkdir()
     for file in ("cpuset.cpus", "cpuset.mems"):
         (CGROUPS / "cpuset" / name / file).write_text((CGROUPS / "cpuset" / file).read_text())
-    # A node has its CPU also while the machine is busy with other things.
+    # The node gets its CPU even if the machine is busy with other things.
     (CGROUPS / "cpu" / name / "cpu.shares").write_text("131072")
     (CGROUPS / "cpu" / name / "cpu.cfs_period_us").write_text("100000")
     (CGROUPS / "cpu" / name / "cpu.cfs_quota_us").write_text(f"{cpu * 100_000:.0f}")
 
 
 def kill(uid: str) -> int:
-    """Kill the containers of a pod, as a node that runs out of memory does; how many processes."""
-    # The process that holds the namespaces stays: else the whole sandbox would be made anew.
+    """Kill the containers of a pod, like a node out of memory; return the number of processes."""
+    # The process that holds the namespaces stays, or the whole sandbox would be recreated.
     found = {
         int(number)
         for file in (CGROUPS / "pids").glob(f"*/kubepods/*/pod{uid}/*/cgroup.procs")
@@ -327,8 +330,8 @@ def kill(uid: str) -> int:
 
 
 def remove_cgroups(nodes: Iterable[str]) -> None:
-    """End what runs in the nodes' cgroups, and remove them; also those of a run that was killed."""
-    hierarchies = (*CONTROLLERS, "unified")  # runc makes some in that one too
+    """Kill the processes in the nodes' cgroups and remove them, also those of a killed run."""
+    hierarchies = (*CONTROLLERS, "unified")  # runc creates some in this hierarchy too
     for top in (CGROUPS / each / name for each in hierarchies for name in nodes):
         limit = time.monotonic() + 30
         while top.exists() and time.monotonic() < limit:

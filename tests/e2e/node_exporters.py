@@ -1,4 +1,4 @@
-"""Debian's node-exporter for a node of `kubelets`, at the address where a DaemonSet has it."""
+"""Debian's node-exporter for a node of `kubelets`, on the node's address as in a DaemonSet."""
 
 import os
 import shutil
@@ -15,8 +15,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class NodeExporter(Process):
-    """In place of /proc, which is the whole machine's, it reads a folder in which `stat` says what
-    the node has used of its CPU, as lxcfs shows it to containers.
+    """Instead of /proc, which is about the whole machine, it reads a folder whose `stat` has the
+    node's own CPU use, as lxcfs presents it to containers.
     """
 
     name = package = "prometheus-node-exporter"

@@ -1,4 +1,4 @@
-"""A cluster whose kubelets run pods, and dynsched installed on it as a user would do it."""
+"""A cluster whose kubelets run pods, with dynsched installed like a user would."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from prometheus_support import Process, RealPrometheus
 MANIFESTS = ROOT / "manifests"
 LOG = logging.getLogger("e2e")
 GIVEN = os.environ.get("E2E_KUBECONFIG", "")
-"""The kubeconfig of a cluster that is there. Without it one of our own is started."""
+"""The kubeconfig of an existing cluster. If it is empty, a local cluster is started."""
 NAMESPACE = "dynsched"
 PUSHGATEWAY_PORT = 9091
-"""The one that the collector's NetworkPolicy allows."""
+"""The port that the collector's NetworkPolicy allows."""
 SHOP = "dynsched-e2e"
 """The namespace of the workloads."""
 
@@ -44,7 +44,7 @@ OURS = (
 RUNNING = "app.kubernetes.io/name=dynsched"
 BY_CADVISOR = "pods-cpu"
 LABEL, TAINT = "status=presure", "dynsched.io/pressure=true:PreferNoSchedule"
-EVERYWHERE = (  # what has no namespace, or is in `default`
+EVERYWHERE = (  # kinds without a namespace, or with objects in `default`
     *("clusterrole", "clusterrolebinding", "customresourcedefinition", "role", "rolebinding"),
     *("validatingadmissionpolicy", "validatingadmissionpolicybinding"),
     *("mutatingadmissionpolicy", "mutatingadmissionpolicybinding", "mutatingwebhookconfiguration"),
@@ -52,7 +52,7 @@ EVERYWHERE = (  # what has no namespace, or is in `default`
 
 
 class KubectlProxy(Process):
-    """`kubectl proxy`, by which Prometheus reaches the kubelets with the rights of a kubeconfig."""
+    """`kubectl proxy`: Prometheus reaches kubelets through it with a kubeconfig's permissions."""
 
     name, package = "kubectl", "kubernetes-client"
 
@@ -66,7 +66,7 @@ class KubectlProxy(Process):
 
 
 class PrometheusForPods(RealPrometheus):
-    """It listens where pods reach it, and at the port that the base's NetworkPolicy allows."""
+    """It listens where pods reach it, on the port that the base's NetworkPolicy allows."""
 
     def __init__(
         self, folder: Path, host: str, scrape: Sequence[Mapping[str, Any]], rules: Sequence[Path]
@@ -81,7 +81,9 @@ class PrometheusForPods(RealPrometheus):
 @dataclass(frozen=True)
 class Site:
     """The cluster, the image that its nodes have or can pull, and a Prometheus of its kubelets.
-    ``proxy``, an address, leads to the API server; ``targets`` says what more is scraped by it.
+
+    ``proxy``: address of a proxy to the API server; ``targets``: file of additional scrape targets
+    behind it.
     """
 
     kubectl: Kubectl
@@ -95,14 +97,14 @@ class Site:
         return found
 
     def version(self) -> str:
-        """Of the API server."""
+        """The API server's version."""
         found: str = json.loads(self.kubectl("version", "-o", "json"))["serverVersion"][
             "gitVersion"
         ]
         return found
 
     def nodes(self) -> list[Doc]:
-        """Those that take pods."""
+        """The nodes that take pods."""
         return [
             node
             for node in self.get("nodes")
@@ -127,8 +129,9 @@ class Site:
         )
 
     def rules(self) -> Doc:
-        """A node counts as hot where its pods use more than half of the CPU. By cAdvisor's series
-        of the cgroup of all pods, whatever the kubelet calls it.
+        """A node is hot if its pods use more than half of its CPU.
+
+        The rule uses cAdvisor's series of the cgroup of all pods, whatever the kubelet names it.
         """
         pods = 'id=~"/([^/]+/)?([a-z]+-)?kubepods([.]slice)?"'
         use = f"sum by (instance) (rate(container_cpu_usage_seconds_total{{{pods}}}[1m]))"
@@ -137,11 +140,11 @@ class Site:
     def example(
         self, folder: Path, components: Sequence[str], rules: Doc, manifests: Path = MANIFESTS
     ) -> Path:
-        """manifests/overlays/example, copied and changed as it says."""
+        """Copy manifests/overlays/example and change it as its comments say."""
         shutil.copytree(manifests / "overlays/example", folder)
         if not self.has_mutating_policies():
             components = [*(name for name in components if name != "inject"), "order-webhook"]
-        # The order is a component before 0.3.0, and in the base since.
+        # The order was a component before 0.3.0 and is part of the base since.
         there = manifests / "components"
         components = [name for name in components if (there / name).is_dir()]
         for name in components:
@@ -158,16 +161,16 @@ class Site:
 
     @contextmanager
     def installed(self, *how: str | Path, removed_by: Path | None = None) -> Iterator[None]:
-        """``kubectl apply`` and its arguments; at the end, what docs/install.md says."""
+        """``kubectl apply`` with these arguments; at the end, remove it as in docs/install.md."""
         delete = ("-k", removed_by) if removed_by else how
         self.kubectl("apply", *how)
         try:
             if not self.has_mutating_policies():
                 self.certify()
             self.rolled_out()
-            # A version before is not judged: each start of 0.2.0 gave a Warning.
-            told = [] if removed_by else self.warnings()
-            assert not told, told
+            # The previous version is not checked: each start of 0.2.0 caused a Warning.
+            problems = [] if removed_by else self.warnings()
+            assert not problems, problems
             yield
             self.stop()
         finally:
@@ -176,7 +179,7 @@ class Site:
         assert not left, left
 
     def certify(self) -> None:
-        """Give the webhook a certificate, as its page says; the chart has made one."""
+        """Create the webhook's certificate with the page's commands, unless the chart made one."""
         secret = ("secret", "dynsched-order-webhook", "--ignore-not-found")
         if not self.ours("get", *secret):
             script = commands("docs/order.md", "openssl")
@@ -185,7 +188,7 @@ class Site:
                 run(*words, script, cwd=folder, check=True)
 
     def rolled_out(self) -> None:
-        """All of ours; dynsched's pods are scraped from now on, as a PodMonitor's are."""
+        """Wait for our workloads; scrape dynsched's pods from now on, like a PodMonitor."""
         for each in self.get("deployments,daemonsets", "-A", "-l", OURS):
             what = f"{each['kind']}/{each['metadata']['name']}"
             there = ("-n", each["metadata"]["namespace"])
@@ -202,7 +205,7 @@ class Site:
         new.replace(self.targets)
 
     def stop(self) -> None:
-        """Stop dynsched, and remove its marks."""
+        """Stop dynsched and remove its marks."""
         self.ours("scale", "deploy/dynsched", "--replicas=0")
         self.ours("wait", "--for=delete", "pod", "-l", RUNNING, "--timeout=230s")
         self.prune()
@@ -211,11 +214,11 @@ class Site:
         return self.kubectl("-n", NAMESPACE, *arguments)
 
     def pods(self) -> list[Doc]:
-        """dynsched's own."""
+        """dynsched's pods."""
         return self.get("pods", "-n", NAMESPACE, "-l", RUNNING)
 
     def ask(self, path: str) -> str:
-        """What dynsched answers in its pod."""
+        """The response of dynsched's HTTP API, requested inside its pod."""
         url = f"http://127.0.0.1:9000{path}"
         code = f"from urllib.request import urlopen; print(urlopen('{url}').read().decode())"
         return self.ours("exec", "deploy/dynsched", "--", "python", "-c", code)
@@ -233,22 +236,23 @@ class Site:
         return self.kubectl.kubeconfig
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
-        """Make them in the namespace of the workloads, where they name none."""
+        """Apply objects, by default in the namespace of the workloads."""
         command = ("kubectl", f"--kubeconfig={self.kubeconfig}", "-n", SHOP, "apply", "-f", "-")
         done = run(*command, stdin=yaml.safe_dump_all(objects))
         assert done.returncode == 0, done.stderr
 
     def warnings(self) -> list[str]:
-        """Warning Events in our namespaces, most of them of the kubelet. Those about a pod that is
-        gone do not count, nor about one that had too little CPU to start before it is first probed,
-        nor where the kubelet was so slow itself that it did not know a ConfigMap within a second.
-        Nor do those of the API server about the address of a new Service: where its watch of
-        Services is ahead of that of addresses, it takes an address for lost that it has just given.
+        """Warning Events in our namespaces, most of them from the kubelet, except for three kinds.
+
+        - About a pod that is gone, or that had too little CPU to start before its first probe.
+        - About a ConfigMap that a slow kubelet did not know within a second.
+        - About the address of a new Service: if the API server's watch of Services is ahead of its
+          watch of addresses, it considers an address lost that it has just assigned.
         """
         pods = self.get("pods", "-A", "-l", OURS)
         prompt = {pod["metadata"]["uid"] for pod in pods if self._seconds_to_serve(pod) < 3}
         namespaces = {NAMESPACE, *(pod["metadata"]["namespace"] for pod in pods)}
-        told = []
+        problems = []
         for event in self.get("events", "-A", "--field-selector", "type=Warning"):
             about, text = event["involvedObject"], f"{event['reason']}: {event['message']}"
             if event["metadata"]["namespace"] not in namespaces:
@@ -258,11 +262,11 @@ class Site:
             if behind or (about["kind"] == "Pod" and slow):
                 LOG.info("not counted: %s", text)
             else:
-                told.append(text)
-        return told
+                problems.append(text)
+        return problems
 
     def _seconds_to_serve(self, pod: Doc) -> float:
-        """The longest that one of its containers took."""
+        """Seconds until the slowest of its containers served."""
         meta, longest = pod["metadata"], 0.0
         for each in pod["status"]["containerStatuses"]:
             arguments = (meta["name"], f"--container={each['name']}", "--timestamps")
@@ -278,8 +282,8 @@ class Site:
         return longest
 
     def left(self) -> list[str]:
-        """What there still is of dynsched."""
-        kinds = ",".join(("namespace", *EVERYWHERE))  # all else is in the namespaces
+        """Objects, labels, annotations and taints of dynsched that still exist."""
+        kinds = ",".join(("namespace", *EVERYWHERE))  # the namespaces contain the rest
         found = self.kubectl("get", kinds, "-A", "-l", OURS, "-o", "name").split()
         for node in self.get("nodes"):
             meta, taints = node["metadata"], node["spec"].get("taints", [])
@@ -298,12 +302,12 @@ def rules_by(expr: str, **more: str) -> Doc:
 
 
 def hot(node: str) -> Doc:
-    """Rules by which this node is hot whatever it does, and no other one."""
+    """Rules that make this node hot whatever its load, and no other node."""
     return rules_by(load_of(node))
 
 
 def load_of(node: str) -> str:
-    """95 for this node, 5 for all others."""
+    """An expression that is 95 for this node and 5 for all others."""
     others, kubelets = f'{{job="kubelet", instance!="{node}"}}', "group by (instance) (up{})"
     this = others.replace("!=", "=")
     return f"95 * {kubelets.replace('{}', this)} or 5 * {kubelets.replace('{}', others)}"
@@ -322,14 +326,14 @@ def refuse_or_replace(site: Site, replace: str = "") -> None:
 
 
 def wipe(site: Site) -> None:
-    """Remove whatever a test that failed has left."""
+    """Remove everything that a failed test may have left."""
     site.kubectl("delete", "--ignore-not-found", "namespace", NAMESPACE, SHOP)
     site.kubectl("delete", ",".join(EVERYWHERE), "-l", OURS)
     site.prune()
 
 
 def pods_that(site: Site, code: str, app: str, *, resources: Doc, **spec: Any) -> Doc:
-    """The template of pods that run this Python, of dynsched's own image."""
+    """A template of pods that run this Python code in dynsched's own image."""
     command = ["python", "-c", code]
     container = {"name": "main", "image": site.image, "command": command, "resources": resources}
     spec |= {"containers": [container], "terminationGracePeriodSeconds": 0}
@@ -341,7 +345,7 @@ BURN = "while True: pass"
 
 
 def until(what: str, true: Callable[[], Any], seconds: float = 600) -> float:
-    """Wait for it; the seconds that it took."""
+    """Wait until ``true`` returns a true value; return the seconds that it took."""
     began = time.monotonic()
     while not true():
         assert time.monotonic() < began + seconds, f"not within {seconds:g} s: {what}"
@@ -350,13 +354,14 @@ def until(what: str, true: Callable[[], Any], seconds: float = 600) -> float:
 
 
 def without_a_writer(site: Site, do: Callable[[], Any]) -> float:
-    """The longest time between two renewals of the Lease until all pods are ready again; all the
-    while the marks stay.
+    """Call ``do``; return the longest time between two renewals of the Lease, in seconds.
+
+    It watches until all pods are ready again. The marks must stay all the time.
     """
     marked, before = site.marked(), state(site)
     renewed = [datetime.fromisoformat(site.lease()["spec"]["renewTime"])]
     recovered, limit = None, time.monotonic() + 600
-    with ThreadPoolExecutor(1) as thread:  # a drain and an apply take time, in which it is looked
+    with ThreadPoolExecutor(1) as thread:  # in a thread, to watch the Lease meanwhile
         done = thread.submit(do)
         while recovered is None or renewed[-1] < recovered:
             assert time.monotonic() < limit, "nobody renews the Lease"
@@ -370,14 +375,15 @@ def without_a_writer(site: Site, do: Callable[[], Any]) -> float:
             if recovered is None and done.done() and now != before and all_again:
                 done.result()
                 recovered = datetime.now(UTC)
-            time.sleep(0.5)  # a look starts kubectl three times: CPU that what restarts needs
+            # Each turn starts kubectl three times, with CPU that restarting pods need.
+            time.sleep(0.5)
     gap = max((b - a).total_seconds() for a, b in pairwise(renewed))
     LOG.info("without a writer: %.1f s", gap)
     return gap
 
 
 def state(site: Site) -> set[tuple[str, int, bool]]:
-    """Of each pod: which one, its restarts, whether it is ready."""
+    """UID, restarts and readiness of each pod."""
     found = set()
     for pod in site.pods():
         containers = pod["status"].get("containerStatuses", [])

@@ -1,4 +1,4 @@
-"""Two replicas, and the one that leads is lost."""
+"""Two replicas, of which the leader is lost."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from site_support import Site, hot, until, without_a_writer
 
 @pytest.fixture(scope="module")
 def two(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Two replicas, which RBAC says who may read."""
+    """Two replicas with web-auth, so that RBAC decides who may read."""
     rules = hot(site.node(0))
     folder = tmp_path_factory.mktemp("two") / "mine"
     site.example(folder, ("order", "guardrail", "ha", "web-auth"), rules)
@@ -44,7 +44,7 @@ def test_the_other_replica_writes_when_the_leader_is_lost(lose, two: Site):
             two.kubectl("uncordon", node["metadata"]["name"])
 
 
-def test_only_a_token_with_the_right_may_read(two: Site):
+def test_only_a_token_with_the_permission_may_read(two: Site):
     with pytest.raises(AssertionError, match="HTTP Error 401"):
         two.ask("/nodes")
     assert two.node(0) in two.ours("exec", "deploy/dynsched", "--", "dynsched", "nodes")

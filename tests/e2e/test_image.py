@@ -1,4 +1,4 @@
-"""The image: its size, what is in it, and that the process needs of it no more than Python."""
+"""The image: its size and content; the process needs only Python from it."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ print(json.dumps({"status": status, "wrote": wrote, "packages": packages}))
 
 @pytest.fixture(scope="module")
 def layers(archive: Path) -> list[tuple[bytes, list[tarfile.TarInfo]]]:
-    """Those that are not the base image's: from the first one on that has dynsched in it."""
+    """Content and members of the layers from the first with dynsched on: not the base image's."""
     with tarfile.open(archive) as opened:
         names = json.load(member(opened, "manifest.json"))[0]["Layers"]
         found = []
@@ -50,7 +50,7 @@ def member(archive: tarfile.TarFile, name: str):  # type: ignore[no-untyped-def]
 
 @pytest.fixture(scope="module")
 def bare(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One pod in which no shell can be started: an empty file is mounted over each."""
+    """One pod in which no shell can start, because an empty file is mounted over each."""
     folder = tmp_path_factory.mktemp("bare") / "mine"
     site.example(folder, (), hot(site.node(0)))
     file = folder / "kustomization.yaml"
@@ -68,12 +68,12 @@ def bare(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
         yield site
 
 
-def test_its_own_layers_have_at_most_110_mb_and_35_compressed(layers):
+def test_its_own_layers_have_at_most_110_mb_and_35_mb_compressed(layers):
     assert sum(each.size for _, members in layers for each in members) <= 110e6
     assert sum(len(gzip.compress(content, 6)) for content, _ in layers) <= 35e6
 
 
-def test_nobody_but_root_may_change_what_is_in_it(layers):
+def test_only_root_may_change_its_files(layers):
     for _, members in layers:
         for each in members:
             assert (each.uid, each.gid) == (0, 0), each.name
@@ -81,7 +81,7 @@ def test_nobody_but_root_may_change_what_is_in_it(layers):
             assert not each.name.startswith("run/secrets/"), each.name
 
 
-def test_it_runs_without_a_shell_a_writable_root_or_any_privilege(bare: Site):
+def test_it_runs_without_a_shell_a_writable_root_file_system_or_any_privilege(bare: Site):
     until("it marks", lambda: bare.marked() == {bare.node(0)})
     for shell in SHELLS:
         with pytest.raises(AssertionError, match="permission denied"):

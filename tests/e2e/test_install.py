@@ -1,4 +1,4 @@
-"""Each way to install it, up to the first mark, and to remove it."""
+"""Every way to install it, up to the first mark, and to remove it."""
 
 import json
 from pathlib import Path
@@ -15,10 +15,10 @@ PARTS = ("ha", "guardrail", "janitor", "inject", "webAuth", "kubectl", "collecto
 
 
 def chart(site: Site, rules: Doc) -> list[Doc]:
-    """With all parts that need nothing which the cluster may lack."""
+    """The chart with all parts that work in any cluster."""
     name, _, tag = site.image.rpartition(":")
     values: dict[str, Any] = {part: {"enabled": True} for part in PARTS}
-    # Rendered without a server, the chart does not know what it serves.
+    # Rendered without a server, the chart does not know which APIs it serves.
     policies = site.has_mutating_policies()
     values["inject"]["enabled"] = policies
     values["order"] = {"by": "policy" if policies else "webhook", "score": rules["order"]["score"]}
@@ -29,12 +29,12 @@ def chart(site: Site, rules: Doc) -> list[Doc]:
     }
     values |= {"interval": 5, "rules": {"rules": rules["rules"]}}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    # As Helm does, what starts pods comes last.
+    # Objects that start pods come last, as in Helm.
     return [namespace, *sorted(helm(values), key=lambda doc: "template" in doc.get("spec", ()))]
 
 
 def install_yaml(site: Site, rules: Doc) -> list[Doc]:
-    """The base as a release renders it, and what one edits in it; before 1.36 with the webhook."""
+    """The base as a release renders it, edited like a user does; before 1.36 with the webhook."""
     docs = kustomize(shipped("base" if site.has_mutating_policies() else "order-webhook"))
     the(docs, "Deployment")["spec"]["template"]["spec"]["containers"][0]["image"] = site.image
     (settings,) = (d for d in docs if d["metadata"]["name"].startswith("dynsched-settings"))
@@ -44,7 +44,7 @@ def install_yaml(site: Site, rules: Doc) -> list[Doc]:
 
 
 @pytest.mark.parametrize("way", [chart, install_yaml])
-def test_it_is_ready_without_a_warning_marks_a_node_and_leaves_nothing(
+def test_it_starts_without_a_warning_marks_a_node_and_leaves_nothing_behind(
     way, site: Site, shop: str, tmp_path: Path
 ):
     node = site.nodes()[0]["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""A node gets hot by real pods, and what follows for it and for new pods."""
+"""Real pods make a node hot, and the consequences for it and for new pods."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ SMALL = {"requests": {"cpu": "10m"}}
 
 @pytest.fixture(scope="module")
 def dynsched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """By a rule of cAdvisor's series, and by the shipped ones of node-exporter's where it runs."""
+    """With a rule on cAdvisor's series and, if node-exporter runs, the shipped rules."""
     folder, rules = tmp_path_factory.mktemp("load") / "mine", site.rules()
     if NODE_EXPORTERS:
         shipped = yaml.safe_load((ROOT / "rules.yaml").read_text())
@@ -49,7 +49,7 @@ def dynsched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture(scope="module")
 def hot(dynsched: Site, shop: str) -> str:
-    """A node whose pods use nearly all of its CPU, and that is marked for it."""
+    """A marked node whose pods use nearly all of its CPU."""
     node: str = dynsched.nodes()[-1]["metadata"]["name"]
     milli = int(dynsched.cores() * 1000)
     count = max(1, milli // 1000)
@@ -63,7 +63,7 @@ def hot(dynsched: Site, shop: str) -> str:
 
 
 def workload(kind: str, name: str, template: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """A Deployment, a StatefulSet or a Job of such pods."""
+    """A Deployment, a StatefulSet or a Job of pods from ``template``."""
     if kind == "Job":
         template["spec"]["restartPolicy"] = "Never"
     else:
@@ -73,14 +73,14 @@ def workload(kind: str, name: str, template: dict[str, Any], **spec: Any) -> dic
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def test_a_node_whose_pods_burn_cpu_has_label_and_taint(dynsched: Site, hot: str):
+def test_a_node_whose_pods_burn_cpu_gets_label_and_taint(dynsched: Site, hot: str):
     assert dynsched.marked() == {hot}
     (node,) = (node for node in dynsched.nodes() if node["metadata"]["name"] == hot)
     taints = {(each["key"], each["value"], each["effect"]) for each in node["spec"]["taints"]}
     assert taints == {("dynsched.io/pressure", "true", "PreferNoSchedule")}
 
 
-def test_the_shipped_rules_say_the_same_by_the_series_of_node_exporter(dynsched: Site, hot: str):
+def test_the_shipped_rules_with_node_exporters_series_mark_the_same_node(dynsched: Site, hot: str):
     if not NODE_EXPORTERS:
         pytest.skip(
             "node-exporter's series: with kubelets of our own, and prometheus-node-exporter"
@@ -94,7 +94,7 @@ def test_the_shipped_rules_say_the_same_by_the_series_of_node_exporter(dynsched:
     assert dynsched.marked() == {hot}
 
 
-def test_pods_of_each_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: str):
+def test_pods_of_each_workload_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: str):
     if not dynsched.has_mutating_policies():
         lacking("the order by policies and inject need Kubernetes 1.36")
     until("the order is there", lambda: dynsched.get("nodeorders", "-n", "dynsched"))
@@ -118,7 +118,7 @@ def test_pods_of_each_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: s
         assert [avoids] in terms
         by_name = [term for [term] in terms if term["key"] == "kubernetes.io/hostname"]
         nodes = {node["metadata"]["name"] for node in dynsched.nodes()}
-        # Where few nodes are above the line, these are named, and the others as "all but".
+        # If few nodes are above equal_below, these are named, and the others match "all but".
         preferred_nodes = {
             name
             for name in nodes
@@ -127,7 +127,7 @@ def test_pods_of_each_kind_get_the_order_and_go_elsewhere(dynsched: Site, hot: s
         assert preferred_nodes == nodes - {hot}
 
 
-def test_a_person_with_the_role_of_the_component_kubectl_reads_which_node_and_why(
+def test_with_the_role_of_the_component_kubectl_a_person_can_run_nodes_and_why(
     dynsched: Site, hot: str, tmp_path: Path
 ):
     kubectl, account = dynsched.kubectl, f"{SHOP}:ann"
@@ -143,7 +143,7 @@ def test_a_person_with_the_role_of_the_component_kubectl_reads_which_node_and_wh
         assert hot in run(*asked, check=True).stdout
 
 
-def test_a_node_that_is_cool_again_is_released(dynsched: Site, hot: str):
+def test_a_node_that_has_cooled_is_released(dynsched: Site, hot: str):
     dynsched.kubectl("-n", SHOP, "delete", "deployment", "burn")
     seconds = until(f"{hot} is released", lambda: not dynsched.marked())
     LOG.info("%s is released after %.0f s", hot, seconds)

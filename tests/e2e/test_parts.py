@@ -1,4 +1,4 @@
-"""What runs beside dynsched: collector, second scheduler, descheduler, the alerts in Prometheus."""
+"""Components alongside dynsched: collector, second scheduler, descheduler, Prometheus alerts."""
 
 import logging
 import shutil
@@ -34,7 +34,7 @@ EVICTIONS = ("-n", SHOP, "--field-selector", "reason=LowNodeUtilization")
 
 @pytest.fixture(scope="module")
 def mine(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """dynsched that marks nothing yet, and the descheduler where there is one; the folder."""
+    """A dynsched that marks nothing yet, with the descheduler if available; yield its folder."""
     parts, folder = ["guardrail", "kubectl"], tmp_path_factory.mktemp("parts") / "mine"
     if has_descheduler():
         parts.append("descheduler")
@@ -53,7 +53,7 @@ def mine(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
 def overlay(
     mine: Path, site: Site, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Any]:
-    """``overlay(name, changes)`` copies it, changes these texts and the image, and applies it."""
+    """``overlay(name, changes)`` copies it, replaces these texts and the image, and applies it."""
     applied: list[Path] = []
 
     def apply(name: str, changes: dict[str, str], rules: Any = None) -> None:
@@ -88,7 +88,7 @@ def has_descheduler() -> bool:
     return bool(GIVEN) or find_descheduler() is not None
 
 
-def test_the_collector_pushes_what_the_kubelet_has_for_memory_available(overlay, site: Site):
+def test_the_collector_pushes_memory_available_as_the_kubelet_computes_it(overlay, site: Site):
     host = site.prometheus.url.removeprefix("http://").rpartition(":")[0]
     with Pushgateway(site.targets.parent / "pushgateway", f"{host}:{PUSHGATEWAY_PORT}") as pushed:
         overlay("collector", {"http://pushgateway.monitoring.svc:9091": pushed.url})
@@ -100,7 +100,7 @@ def test_the_collector_pushes_what_the_kubelet_has_for_memory_available(overlay,
         )
         pushed_values = f'label_replace({AVAILABLE}, "instance", "$1", "node", "(.+)")'
         ratio = f"{pushed_values} / on (instance) ({kubelet})"
-        until("the kubelet's is there", lambda: len(site.prometheus.result(ratio)) == len(nodes))
+        until("the kubelet's are there", lambda: len(site.prometheus.result(ratio)) == len(nodes))
         found = [float(each["value"][1]) for each in site.prometheus.result(ratio)]
         LOG.info("of the kubelet's memory.available: %s", found)
         assert all(0.95 < each < 1.05 for each in found)
@@ -117,7 +117,7 @@ def test_the_second_scheduler_places_its_pods_by_load(overlay, shop: str, site: 
     for each in rules["rules"]:
         each["expr"] = load_of(hot)
     changes = {"http://prometheus-operated.monitoring.svc:9090": site.prometheus.url}
-    if GIVEN:  # else the nodes have the image that the manifests name
+    if GIVEN:  # the nodes of a local cluster have the image that the manifests name
         changes["newTag: v1.36.2"] = f"newTag: {site.version()}"
     overlay(SECOND, changes, rules)
     site.apply(deployment(site, "second", 6, schedulerName="cpu-real-usage-scheduler"))
@@ -125,7 +125,8 @@ def test_the_second_scheduler_places_its_pods_by_load(overlay, shop: str, site: 
     LOG.info("placed: %s", placed)
     assert hot not in placed
     assert not site.warnings()
-    site.kubectl("-n", SHOP, "delete", "deployment", "second")  # nobody would place its next pods
+    # Its scheduler is removed, so nobody would place new pods.
+    site.kubectl("-n", SHOP, "delete", "deployment", "second")
 
 
 def deployment(site: Site, name: str, replicas: int, **spec: Any) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def deployment(site: Site, name: str, replicas: int, **spec: Any) -> dict[str, A
 
 
 def nodes_of(site: Site, app: str, count: int) -> Counter[str]:
-    """How many of its pods run on which node, as soon as so many do."""
+    """Number of the app's running pods per node, once ``count`` pods run."""
 
     def found() -> Counter[str]:
         running = ("--field-selector", "status.phase=Running")
@@ -153,7 +154,7 @@ def nodes_of(site: Site, app: str, count: int) -> Counter[str]:
     return found()
 
 
-def test_the_descheduler_moves_pods_off_a_marked_node_and_no_others(mine, shop: str, site: Site):
+def test_the_descheduler_moves_pods_off_a_marked_node_only(mine, shop: str, site: Site):
     if not has_descheduler():
         pytest.skip("no descheduler: set DESCHEDULER, or put it into KUBEBUILDER_ASSETS")
     site.apply(deployment(site, "moved", 6))
@@ -166,8 +167,8 @@ def test_the_descheduler_moves_pods_off_a_marked_node_and_no_others(mine, shop: 
     assert not site.warnings()
 
 
-def test_a_prometheus_takes_the_alerts_and_figures_and_none_of_them_fires(mine, site: Site):
-    # Those of days are worked out every 5 minutes, and some of them only after pods were placed.
+def test_prometheus_loads_alerts_and_recording_rules_and_no_alert_fires(mine, site: Site):
+    # Series over days are evaluated every 5 minutes, some of them only after pods were placed.
     names = [each["record"] for each in RECORDS]
     until("every figure is there", lambda: all(map(site.prometheus.result, names)))
     rules = site.prometheus.rules()

@@ -1,4 +1,4 @@
-"""From the version before to this one and back, as docs/install.md says."""
+"""From the previous version to this one and back, as in docs/install.md."""
 
 import json
 import tarfile
@@ -19,7 +19,7 @@ ORDER = "dynsched.io/order"
 def versions(
     former: tuple[Site, str], site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Path]]:
-    """The folder of each version; the one before is installed."""
+    """The folder of each version; the previous one is installed."""
     if not site.has_mutating_policies():
         lacking("the order by policies needs Kubernetes 1.36")
     before, revision = former
@@ -28,11 +28,11 @@ def versions(
     run("git", "archive", f"--output={packed}", revision, "manifests", cwd=ROOT, check=True)
     with tarfile.open(packed) as archive:
         archive.extractall(top, filter="data")
-    # Beside the others: 0.2.0's takes the base from there, and has none of its own.
-    beside = top / "manifests/overlays/old"
-    old = before.example(beside, COMPONENTS, rules, top / "manifests")
+    # Next to the other overlays: 0.2.0's example refers to the base there and has no copy of it.
+    folder = top / "manifests/overlays/old"
+    old = before.example(folder, COMPONENTS, rules, top / "manifests")
     new = site.example(top / "new", COMPONENTS, rules)
-    # What only the newer version has is deleted with its manifests.
+    # Deleting with the new manifests also removes the objects that only the new version has.
     with site.installed("-k", old, removed_by=new):
         until("the first mark", lambda: site.marked() == {site.node(0)})
         until("the order is there", lambda: orders(site))
@@ -40,13 +40,13 @@ def versions(
 
 
 def orders(site: Site) -> list[str]:
-    """Until when each of them is in force."""
+    """The end of each NodeOrder."""
     return [each["spec"]["until"] for each in site.get("nodeorders", "-n", "dynsched")]
 
 
 @contextmanager
 def pods_are_created(site: Site) -> Iterator[None]:
-    """All the while, in dry runs, whatever the versions of policies and of the order are."""
+    """Meanwhile create pods in dry runs; none may be refused, whatever the versions in force."""
     end, refused = threading.Event(), []
     pod = {"apiVersion": "v1", "kind": "Pod", **bare_pod(site)}
     flags = ("-n", SHOP, "create", "--dry-run=server", "-f", "-", "-o", "json")
@@ -75,7 +75,7 @@ def bare_pod(site: Site, name: str = "probe", **spec: object) -> dict[str, objec
 
 @pytest.mark.parametrize("version", ["this", "the one before"])
 def test_marks_and_order_stay_when_another_version_takes_over(version, versions, shop, site: Site):
-    """One after the other: first up, then back."""
+    """The parameters run in sequence: first the upgrade, then the way back."""
     with pods_are_created(site):
         gap = without_a_writer(site, lambda: site.kubectl("apply", "-k", versions[version]))
     assert gap < 60

@@ -1,4 +1,4 @@
-"""What must hold after every tick, and at the end, whatever the world did meanwhile."""
+"""The invariants that must hold after every tick and at the end."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ from dynsched_sim.apiserver.resources import NODES
 
 
 def check_tick(world: World, moment: Moment) -> None:
-    """Everything that one tick can be held to."""
+    """Check all invariants of one tick."""
     check_foreign(world)
     _check_who_wrote(moment)
     _check_each_write(moment)
@@ -44,7 +44,7 @@ def check_tick(world: World, moment: Moment) -> None:
 
 
 def check_foreign(world: World) -> None:
-    """What is not ours is as the others wrote it, to the byte."""
+    """Everything that is not ours is exactly as others wrote it."""
     entries = world.objects.store.entries(NODES)
     assert {entry.name for entry in entries} == world.others.keys()
     for entry in entries:
@@ -65,8 +65,8 @@ def _check_who_wrote(moment: Moment) -> None:
     applied = {patch.node for patch in writes.applied}
     written = {each.patch.node for each in api.written}
     assert written - api.unwritten <= applied
-    # A patch of which the answer was lost counts when it is found done; and where somebody else
-    # did what we were about to do, it cannot be told whose it was.
+    # A patch whose response was lost counts once the node shows it. If somebody else made the
+    # same change, it cannot be known whose change it was.
     assert applied <= written or not moment.fresh_before or MEDDLING & api.struck
     assert {failure.node for failure in writes.failures if not failure.again} <= api.unwritten
     waiting = {failure.node for failure in writes.failures if failure.again}
@@ -78,7 +78,7 @@ def _check_who_wrote(moment: Moment) -> None:
 
 
 def _check_each_write(moment: Moment) -> None:
-    """On the node as it was at the moment of the write, however old the view was."""
+    """Compare with the node at the moment of the write, however old the replica's view was."""
     mark = moment.rule_set.mark
     for written in moment.replica.api.written:
         before, after = written.before, written.after
@@ -90,8 +90,8 @@ def _check_each_write(moment: Moment) -> None:
             assert is_eligible(before, moment.rule_set)
             assert not conflict_on(before, mark)
             assert texts_of(mark) <= texts_on(after)
-            said = record_of(after)
-            assert {said["label"], said["taint"]} - {None} == texts_of(mark)
+            record = record_of(after)
+            assert {record["label"], record["taint"]} - {None} == texts_of(mark)
         else:
             assert RECORD not in after.annotations
         if written.patch.action is Action.MARK:
@@ -106,12 +106,12 @@ def _marked(nodes: Mapping[str, Node], names: set[str], rule_set: RuleSet) -> se
 
 
 def _check_cap(moment: Moment) -> None:
-    """No mark is added beyond the cap, whichever of the writes came through, in whatever order."""
+    """No mark is added beyond the cap, whichever writes succeed, in whatever order."""
     if not moment.wrote_freely:
         return
     rule_set = moment.rule_set
     pools = pools_of(moment.before.values(), rule_set)
-    # A mark takes a place also where it has to go, because its node may not be marked any more.
+    # A mark counts even if it is due for removal because its node must not be marked any more.
     marked: dict[str, set[str]] = {pool: set() for pool in pools}
     for name, stored in moment.before.items():
         if marks_on(stored, rule_set.mark):
@@ -130,7 +130,7 @@ def _check_cap(moment: Moment) -> None:
 
 
 def _check_releases(moment: Moment) -> None:
-    """Few at a time, and never none where one is due."""
+    """Only a few at a time, and at least one if any is due."""
     if not moment.wrote_freely:
         return
     rule_set = moment.rule_set
@@ -151,7 +151,7 @@ def _check_releases(moment: Moment) -> None:
 
 
 def _check_what_is_published(moment: Moment) -> None:
-    """What it says of marks is what the cluster has, where the replica could know."""
+    """The published marks are those in the cluster, if the replica's watch was up to date."""
     entries, rule_set = moment.evaluation.table.entries, moment.rule_set
     assert entries.keys() <= moment.decided_on.keys()
     assert entries.keys() == moment.evaluation.alerts.keys() == moment.evaluation.pressures.keys()
@@ -167,9 +167,7 @@ def _check_what_is_published(moment: Moment) -> None:
 
 
 def _check_marks(moment: Moment) -> None:
-    """No mark without a reason; the reasons are a rule that fires, a release that waits, and a
-    write that failed.
-    """
+    """Every mark has a reason: a firing rule, a delayed release, or a failed write."""
     mark = moment.rule_set.mark
     for name, stored in moment.after.items():
         if name in moment.undone:
@@ -188,7 +186,7 @@ def _check_marks(moment: Moment) -> None:
 
 
 def check_rest(world: World, moment: Moment) -> None:
-    """When nothing changes any more: marked is what fires, as many as may be."""
+    """At rest the marked nodes are hot ones, all of them or as many as the cap allows."""
     rule_set = moment.rule_set
     pools = pools_of(moment.after.values(), rule_set)
     for pool, names in pools.items():
@@ -203,10 +201,10 @@ def check_rest(world: World, moment: Moment) -> None:
 
 
 def check_prune(world: World) -> None:
-    """`prune` gives back the nodes as they would be had we never been there.
+    """`prune` leaves the nodes as if dynsched had never run.
 
-    Marks of which nobody can know that they are ours (their record was destroyed by hand, or
-    they were put by hand) go by `prune` with the rules that name them.
+    Marks that cannot be recognized as ours (their record was destroyed by hand, or they were set
+    by hand) are removed by `prune` with the rules that name them.
     """
     mark = world.rule_set.mark
     for patch in plan_prune(world.all_stored().values(), mark):

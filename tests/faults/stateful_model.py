@@ -1,4 +1,4 @@
-"""What marks should be, in the simplest way that comes to mind."""
+"""The simplest possible model of what marks should be."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -26,19 +26,19 @@ def taint_text(taint: Mapping[str, Any]) -> str:
 @lru_cache(1000)
 def _read(text: str) -> Mapping[str, Any]:
     try:
-        said = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def record_of(node: Node) -> Mapping[str, Any]:
-    """What the record says; nothing where there is none, or none that can be read."""
+    """The node's mark record; empty if it is missing or unreadable."""
     return _read(node.annotations.get(RECORD, ""))
 
 
 def texts_on(node: Node) -> set[str]:
-    """All labels and taints."""
+    """All labels and taints as texts."""
     labels = {label_text(key, value) for key, value in node.labels.items()}
     return labels | {taint_text(taint) for taint in node.taints}
 
@@ -52,21 +52,21 @@ def _meant(node: Node, mark: Mark) -> frozenset[str]:
     return _meant_by(node.annotations.get(RECORD, ""), mark)
 
 
-@lru_cache(10_000)  # each node is asked about many times in a tick
+@lru_cache(10_000)  # called many times per node and tick
 def _meant_by(record: str, mark: Mark) -> frozenset[str]:
-    said = _read(record)
-    label, taint = said.get("label"), said.get("taint")
+    recorded = _read(record)
+    label, taint = recorded.get("label"), recorded.get("taint")
     found = (label if label == "status=presure" else None, taint)
     return texts_of(mark) | {text for text in found if isinstance(text, str)}
 
 
 def marks_on(node: Node, mark: Mark) -> frozenset[str]:
-    """What of ours is on it: of the present mark, or of an older one as the record tells."""
+    """Our labels and taints on the node: of the current mark, or of an older, recorded one."""
     return _meant(node, mark) & texts_on(node)
 
 
 def conflict_on(node: Node, mark: Mark) -> bool:
-    """Whether something of another owner stands where our mark should."""
+    """Whether another owner's label or taint is in the place of our mark."""
     meant = _meant(node, mark)
     places = []
     if mark.label is not None and mark.label.key in node.labels:
@@ -90,7 +90,7 @@ def is_eligible(node: Node, rule_set: RuleSet) -> bool:
 
 
 def pools_of(nodes: Iterable[Node], rule_set: RuleSet) -> dict[str, set[str]]:
-    """The names of the nodes that may be marked, by pool."""
+    """Names of the nodes that may be marked, by pool."""
     pools: dict[str, set[str]] = {}
     for node in nodes:
         if is_eligible(node, rule_set) and not conflict_on(node, rule_set.mark):

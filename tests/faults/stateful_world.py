@@ -1,11 +1,11 @@
-"""A small cluster with others in it, faults on order, and replicas that live there.
+"""A small cluster with other writers, faults on demand, and replicas.
 
-Real are the Evaluator, the NodeCluster with its store, and the simulator's objects with their
-resourceVersions. Between the two stands an `Api` that fails as it is told to, and a watch whose
-events can be held back, come in another order, or get lost.
+The Evaluator, the NodeCluster with its store, and the simulator's objects with their
+resourceVersions are real. Between them are an `Api` that fails on demand, and a watch whose events
+can be delayed, reordered or lost.
 
-The world keeps, beside the stored nodes, what they would be had dynsched never been there
-(`others`): every change by somebody else is done to both.
+In addition to the stored nodes the world keeps the nodes as they would be without dynsched
+(`others`): every change by somebody else is made to both.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ OUR_TEXTS = frozenset(
         "dynsched.io/pressure=yes:PreferNoSchedule",
     }
 )
-"""The marks of all rule sets here. Whoever puts one of these: it counts as ours."""
+"""The marks of all rule sets here; one of these counts as ours, whoever has set it."""
 
 
 class Fault(StrEnum):
-    """What befalls one patch. Those after MEDDLED are somebody else's doing, just before it."""
+    """What happens to one patch. From MEDDLED on, somebody else changes the node just before it."""
 
     NONE = "none"
     REFUSED = "refused"
@@ -89,7 +89,7 @@ class Fault(StrEnum):
 
 MEDDLING = frozenset(list(Fault)[list(Fault).index(Fault.MEDDLED) :])
 PASSING = frozenset({Fault.NONE, Fault.MEDDLED, Fault.TAINTED})
-"""After these the same write is due still."""
+"""Faults after which the same write is still due."""
 
 
 ERRORS = {
@@ -101,7 +101,7 @@ ERRORS = {
 
 @dataclass
 class Attempt:
-    """One patch that was sent, and what came of it."""
+    """One patch that was sent, and its outcome."""
 
     fault: Fault
     error: BaseException | None = None
@@ -109,7 +109,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Written:
-    """One patch that was applied; ``before`` and ``after`` it."""
+    """One patch that was applied, and the node ``before`` and ``after`` it."""
 
     patch: NodePatch
     before: Node
@@ -117,7 +117,7 @@ class Written:
 
 
 class Api:
-    """What a replica has for a client: the simulator's objects, and what stands between."""
+    """A replica's client: the simulator's objects behind injected faults."""
 
     def __init__(self, world: World, replica: Replica) -> None:
         self._world = world
@@ -133,7 +133,7 @@ class Api:
 
     @property
     def unwritten(self) -> set[str]:
-        """The nodes of which the last attempt failed."""
+        """The nodes whose last attempt failed."""
         return {name for name, found in self.attempts.items() if found[-1].error is not None}
 
     def forget(self) -> None:
@@ -148,7 +148,8 @@ class Api:
 
     async def patch(self, patch: NodePatch) -> Node:
         replica = self._replica
-        if not replica.leadership.may_write:  # the client refuses, as soon as the Lease is lost
+        # The client refuses writes as soon as the Lease is lost.
+        if not replica.leadership.may_write:
             assert Fault.DEMOTED in self.struck, f"{patch} is due on one who does not lead"
             raise NotPermittedError(f"cannot patch nodes {patch.node}: it does not lead")
         assert not replica.dry_run, f"{patch} is sent in a dry run"
@@ -229,7 +230,7 @@ class Watch:
             self.catch_up()
 
     def deliver(self, pick: int) -> None:
-        """One event: those of one object come in their order, those of two in any."""
+        """Deliver one event; only the events of the same object keep their sequence."""
         if not self._waiting:
             return
         uid = sorted(self._waiting, key=lambda each: self._waiting[each][0].version)[
@@ -249,7 +250,7 @@ class Watch:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether every node is seen as it is."""
+        """Whether the store has the current version of every node."""
         seen = {name: _version(node) for name, node in self.store.nodes().items()}
         return seen == {each.name: each.version for each in self._objects.store.entries(NODES)}
 
@@ -258,7 +259,7 @@ class Watch:
             self.deliver(0)
 
     def relist(self) -> None:
-        """A new watch: a list, and then all events again."""
+        """Begin a new watch, with a new list."""
         self.held = self.deaf = self._missed = False
         self._waiting.clear()
         self._list()
@@ -279,7 +280,7 @@ def _node(entry: Entry) -> Node:
 
 
 class Source:
-    """Where samples and their past come from."""
+    """The source of samples and of their history."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -324,7 +325,7 @@ def _labels(name: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Moment:
-    """One tick of one replica, and all that was there before and after."""
+    """One tick of one replica, and the nodes before and after it."""
 
     replica: Replica
     may_write: bool
@@ -335,7 +336,7 @@ class Moment:
     decided_on: Mapping[str, Node]
     tick: Tick
     posted: Sequence[tuple[str, str]]
-    """Events: node and reason."""
+    """Node and reason of each Event."""
 
     @property
     def rule_set(self) -> RuleSet:
@@ -350,13 +351,13 @@ class Moment:
 
     @property
     def wrote_freely(self) -> bool:
-        """Whether it led to its end, knew all, and nobody meddled meanwhile."""
+        """Whether it led throughout with a current view, and nobody else changed a node then."""
         faults = self.replica.api.struck
         return self.leads and self.fresh_before and not faults & (MEDDLING | {Fault.DEMOTED})
 
     @property
     def undone(self) -> set[str]:
-        """The nodes that were not written though it was due: a fault, or given up for too many."""
+        """Nodes whose due write failed, or was given up after too many failures."""
         due = {patch.node for patch in self.tick.planned}
         return self.replica.api.unwritten | due - self.replica.api.attempts.keys()
 
@@ -366,7 +367,7 @@ class Moment:
 
 
 class Replica:
-    """One process: an Evaluator with all that it holds."""
+    """One process: an Evaluator with all its parts."""
 
     def __init__(
         self, world: World, *, dry_run: bool = False, leadership: FakeLeadership | None = None
@@ -388,7 +389,7 @@ class Replica:
             cluster=self.cluster,
             reporter=Reporter(self.events, dry_run=dry_run),
             leadership=self.leadership,
-            publish=_nobody_waits,
+            publish=_publish_nothing,
             dry_run=dry_run,
             clock=world.wall,
             monotonic=lambda: world.lived,
@@ -416,12 +417,12 @@ class Replica:
         )
 
 
-async def _nobody_waits(tick: Tick) -> None:
-    """Who would be told of it."""
+async def _publish_nothing(tick: Tick) -> None:
+    pass
 
 
 class World:
-    """Everything. ``loop`` is where time passes."""
+    """The cluster, its replicas and its other writers; ``loop`` has the virtual clock."""
 
     def __init__(self, loop: VirtualLoop, rule_set: RuleSet) -> None:
         self.loop = loop
@@ -430,7 +431,7 @@ class World:
         self.others: dict[str, Body] = {}
         self.strays: dict[str, set[str]] = {}
         self.former_labels: set[str] = set()
-        """They stay where nobody runs `prune` with the former rules."""
+        """Labels of former rules; they stay unless `prune` runs with those rules."""
         self.somebody = Somebody(self)
         self.modes: dict[str, str] = {}
         self.away = False
@@ -459,14 +460,14 @@ class World:
         self._set_by += seconds
 
     def load(self, rule: str, values: Mapping[str, float | None]) -> None:
-        """From now on these are the values; None: the node is not measured."""
+        """Set the values from now on; None: the node is not measured."""
         loads = {name: dict(found) for name, found in self._loads[-1][1].items()}
         found = {**loads.get(rule, {}), **values}
         loads[rule] = {name: value for name, value in found.items() if value is not None}
         self._loads.append((self.lived, loads))
 
     def values(self, rule: Rule, at: float | None = None) -> dict[str, float]:
-        """One rule's values, now or as they were; turned round where low means trouble."""
+        """A rule's values now or ``at`` a time, inverted if low values are bad."""
         loads: dict[str, dict[str, float]] = {}
         for since, loads in reversed(self._loads):  # noqa: B007 - the last one counts
             if at is None or since <= at:
@@ -478,7 +479,7 @@ class World:
         return self.all_stored().get(name)
 
     def all_stored(self) -> Mapping[str, Node]:
-        """All nodes as they are now; a version of a node is the same object every time."""
+        """All current nodes; the same version of a node is always the same object."""
         version, known = self._known
         if version != self.objects.store.version:
             known = {
@@ -491,7 +492,7 @@ class World:
         return known
 
     def lead(self, number: int | None) -> None:
-        """At most one leads."""
+        """Make one replica the leader, or none."""
         for each, replica in enumerate(self.replicas):
             replica.leadership.may_write = each == number
             replica.leadership.leader = None if number is None else f"replica-{number}"
@@ -506,7 +507,7 @@ class World:
             replica.rules_file.next_content = news
 
     def restart(self, number: int, *, dry_run: bool = False) -> Replica:
-        """The process ends, and another begins in its place; who leads does not change."""
+        """Replace a process by a new one; the leader stays the same."""
         old = self.replicas[number]
         old.watch.close()
         new = Replica(self, dry_run=dry_run, leadership=old.leadership)
@@ -515,7 +516,7 @@ class World:
 
 
 class Somebody:
-    """All others who write to nodes. What they do to a node that is not there comes to nothing."""
+    """All other writers of nodes. Their changes to a missing node have no effect."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -552,7 +553,7 @@ class Somebody:
             self._world.strays[name] |= texts_on(stored) & OUR_TEXTS
 
     def taints(self, name: str, taint: Body, *, first: bool = False) -> None:
-        """Put one in front or behind; nothing where its place is taken."""
+        """Add a taint at the front or the end, unless one with its key and effect exists."""
         stored, place = self._world.stored(name), _place(taint)
         if stored is None or place in map(_place, stored.taints):
             return
@@ -563,7 +564,7 @@ class Somebody:
         self._edit_taints(name, (key, effect), [], [])
 
     def tidies(self, name: str) -> None:
-        """Remove whatever stands where a mark can be."""
+        """Remove every label and taint in the place of a mark."""
         for key in ("status", "load"):
             self.labels(name, key, None)
         self.untaints(name, RECORD, "PreferNoSchedule")
@@ -578,7 +579,7 @@ class Somebody:
         self._patch(name, edited)
 
     def _patch(self, name: str, made: Callable[[Body], Body]) -> None:
-        """By what the node is, and by what it would be."""
+        """Patch the stored node and the node as it would be without dynsched."""
         others = self._world.others
         if name in others:
             now = self._world.objects.get("nodes", name)
@@ -591,7 +592,7 @@ def _place(taint: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def foreign(body: Body) -> str:
-    """A node without all that is ours, and what the API server counts; to be compared."""
+    """A node as comparable text, without our marks and the API server's bookkeeping."""
     meta, spec = dict(body["metadata"]), dict(body["spec"])
     del meta["resourceVersion"], meta["managedFields"]
     labels, annotations = meta.pop("labels", {}), meta.pop("annotations", {})

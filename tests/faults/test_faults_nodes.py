@@ -1,5 +1,6 @@
-"""Half a mark is completed or removed, and a Prometheus is away. All else that befalls marks is in
-test_stateful.py. See docs/operate.md.
+"""Half a mark is completed or removed, and an outage of Prometheus.
+
+test_stateful.py covers all other faults that affect marks. See docs/operate.md.
 """
 
 import json
@@ -17,14 +18,14 @@ BOTH = {"taint": f"{KEY}=true:PreferNoSchedule"}
 
 @pytest.fixture
 def bench():
-    """A node ``a``, on which others have put a taint, a label and an annotation."""
+    """A node ``a`` with a taint, a label and an annotation of others."""
     found = Bench("a", rules=unlimited(rule("load"), mark=BOTH))
     found.change("a", taints=[THEIRS], labels={"team": "x"}, annotations={"owner.io/team": "blue"})
     return found
 
 
 def on_node(bench):
-    """What is on the node: labels, taints and annotations."""
+    """Labels, taints and annotation keys of the node."""
     found = bench.objects.get("nodes", "a")
     metadata = found["metadata"]
     return metadata["labels"], found["spec"]["taints"], metadata["annotations"].keys()
@@ -57,15 +58,15 @@ async def test_half_a_mark_is_completed_on_a_hot_node_and_removed_from_a_cool_on
         await bench.tick(load=load)
     if load == HOT:
         assert on_node(bench) == WHOLE
-        told = "MarkRepaired" if "labels" in half or "taints" in half else "Pressured"
-        assert (bench.node("a").marked, bench.told("a")) == (True, {told: 1})
+        reason = "MarkRepaired" if "labels" in half or "taints" in half else "Pressured"
+        assert (bench.node("a").marked, bench.told("a")) == (True, {reason: 1})
         await bench.tick(load=COOL)
     else:
         assert (bench.node("a").marked, bench.told("a")) == (False, {"Relieved": 1})
     assert on_node(bench) == NOTHING
 
 
-async def test_prometheus_is_away_for_hours() -> None:
+async def test_an_outage_of_prometheus_releases_marks_slowly_and_restarts_for() -> None:
     guard = {"max_marked": "50%", "max_releases": "25%"}
     bench = Bench(*"abcdefgh", rules=rule_set(rule("load", for_="1m"), guard=guard))
     bench.leadership.steps_down = False  # nobody else takes the Lease
@@ -79,7 +80,7 @@ async def test_prometheus_is_away_for_hours() -> None:
     assert bench.metric('dynsched_rule_readings{quality="failed",rule="load"}') == 8
     assert bench.metric('dynsched_rule_query_failures_total{rule="load"}') == 4
 
-    await bench.tick(2 * 60.0)  # stale_after is over: they go, but not as one herd
+    await bench.tick(2 * 60.0)  # stale_after has passed: marks are released, but not all at once
     assert bench.node("d").withheld == "release delayed: guard.max_releases is 25%"
     left = [bench.marked]
     while left[-1]:
@@ -90,7 +91,7 @@ async def test_prometheus_is_away_for_hours() -> None:
     await bench.tick(3 * 3600.0)
     await bench.tick(load=dict.fromkeys("abcdefgh", 91.0))
     assert bench.status()["error"] is None
-    assert bench.marked == ""  # `for` counts from when something is known again
+    assert bench.marked == ""  # `for` starts when values are known again
     await bench.tick(60.0)
     assert bench.marked == "a b c d"
     assert bench.metric("dynsched_capped_pools") == 1

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def run(sim: SimCluster, prometheus: FakePrometheus, tmp_path: Path) -> Callable[..., Operator]:
-    """Start the operator on the simulated cluster, once or more, as `replica`."""
+    """Starts a `replica` on the simulated cluster; can be called several times."""
     return partial(replica, sim, prometheus, tmp_path, "--interval", "0.1")
 
 
@@ -42,7 +42,9 @@ async def until_marked(sim: SimCluster, names: str) -> None:
     await until(lambda: is_marked(sim, *names.split()), f"marked: {names}")
 
 
-async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, run) -> None:
+async def test_it_survives_an_api_server_that_is_down_at_the_start_and_later(
+    sim, prometheus, run
+) -> None:
     names = [f"n{index:02}" for index in range(60)]
     await sim.create_nodes(*names)
     prometheus.set(load={"n00": HOT})
@@ -68,12 +70,12 @@ async def test_the_api_server_is_down_at_the_start_and_later(sim, prometheus, ru
         await until_status(operator, lambda found: found["ok"])
 
         taken = [w.name for w in sim.server.requests.writes("nodes") if w.status == 200]
-        assert sorted(taken) == names[1:]  # each once: no storm
+        assert sorted(taken) == names[1:]  # each node once, no storm of retries
         refused = [line for line in operator.log.splitlines() if "connection refused" in line]
-        assert len(refused) < 8  # not for each node, and not for each tick
+        assert len(refused) < 8  # neither per node nor per tick
 
 
-async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) -> None:
+async def test_after_a_crash_the_same_pod_continues_at_once(sim, prometheus, run) -> None:
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     pod = ("--pod-uid", "0e5f")
@@ -87,7 +89,7 @@ async def test_after_a_crash_the_same_pod_goes_on_at_once(sim, prometheus, run) 
         leader = (await status(operator))["leader"]
         assert leader.endswith("_0e5f")
     lease = await sim.get_lease("dynsched")
-    assert lease["spec"]["leaseTransitions"] == 0  # it went on by its own name
+    assert lease["spec"]["leaseTransitions"] == 0  # it still holds the Lease under its own name
 
 
 REFUSED = [
@@ -99,15 +101,17 @@ REFUSED = [
 ]
 
 
-async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run, tmp_path) -> None:
-    """New rules are taken up. While a file is refused the old ones stay in force."""
+async def test_a_refused_rules_file_leaves_the_old_rules_in_force(
+    sim, prometheus, run, tmp_path
+) -> None:
+    """Good new rules are loaded later."""
     await sim.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     prometheus.failing["load("] = 400
     file, other = tmp_path / "rules.yaml", tmp_path / "other"
 
     def put(content: Any) -> None:
-        """At once: a tick in between finds the old file or the new one."""
+        """Replace the file atomically: a tick in between finds the old file or the new one."""
         if content is None:
             return file.unlink()
         if content is os.mkfifo:
@@ -118,38 +122,38 @@ async def test_whatever_becomes_of_the_rules_file(sim, prometheus, run, tmp_path
 
     async with run() as operator:
         await until_marked(sim, "a")
-        for number, (content, said) in enumerate(REFUSED, 1):
+        for number, (content, error) in enumerate(REFUSED, 1):
             put(content)
             refused = 'dynsched_rules_reloads_total{result="refused"}'
             await reached(partial(metric, operator, refused), number)
-            assert said in (await status(operator))["rules_error"]
+            assert error in (await status(operator))["rules_error"]
         assert (await status(operator))["ok"]
         assert await metric(operator, "dynsched_rules_reload_success") == 0
         assert operator.log.count("the rules are refused") == len(REFUSED)
         prometheus.set(load={"a": COOL, "b": HOT})
-        await until_marked(sim, "b")  # by the old rules
+        await until_marked(sim, "b")  # the old rules are in force
 
         put(yaml.safe_dump(rules(threshold=10)))
         await until_marked(sim, "a b")
 
-        # It is published after the writes.
+        # The metric is published after the writes.
         await reached(partial(metric, operator, "dynsched_rules_reload_success"), 1)
         assert (await status(operator))["rules_error"] is None
         assert await metric(operator, 'dynsched_rules_reloads_total{result="success"}') == 1
 
-        async def told() -> bool:
+        async def posted() -> bool:
             events = await sim.list_events("dynsched", "Lease")
             found = {event["reason"]: event["message"] for event in events}
             refusal = found.get("RulesRefused", "")
             return "is a pipe" in refusal and found.get("RulesReloaded") == "1 rule is in force"
 
-        await until(told, "the Events on the Lease")
+        await until(posted, "the Events on the Lease")
         assert await operator.stop() == 0
     assert "Traceback" not in operator.log
 
 
-async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
-    """Patches, Events, the Lease: all hang for an hour. It ends all the same."""
+async def test_sigterm_ends_it_while_every_api_request_hangs(sim, prometheus, run) -> None:
+    """Patches, Events and the Lease hang for an hour."""
     names = [f"n{index:02}" for index in range(40)]
     await sim.create_nodes(*names)
     prometheus.set(load=dict.fromkeys(names, COOL))
@@ -171,9 +175,7 @@ async def test_sigterm_while_nothing_answers(sim, prometheus, run) -> None:
         assert "Traceback" not in operator.log
 
 
-async def test_a_reader_of_standard_error_that_stopped_holds_up_no_tick(
-    sim, prometheus, run
-) -> None:
+async def test_a_blocked_reader_of_standard_error_delays_no_tick(sim, prometheus, run) -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with contextlib.suppress(BlockingIOError):
@@ -207,7 +209,7 @@ SECRETS = {
 
 
 async def test_no_secret_gets_into_the_log(prometheus, tmp_path) -> None:
-    """At the most talkative level, with queries and calls that fail in many ways."""
+    """At level debug, with queries and requests that fail in many ways."""
     async with SimCluster(tmp_path, token=SECRETS["kubernetes"]) as sim:
         await sim.create_nodes("a", "b")
         prometheus.set(load={"a": HOT})
@@ -240,7 +242,7 @@ async def test_no_secret_gets_into_the_log(prometheus, tmp_path) -> None:
         assert secret not in operator.log + seen
 
 
-async def test_a_watch_that_is_forbidden_ends_the_process(sim, run) -> None:
+async def test_a_forbidden_watch_ends_the_process(sim, run) -> None:
     sim.server.forbidden = {("list", "nodes")}
     async with run("--log-format", "json") as operator, asyncio.timeout(90):
         assert await operator.process.wait() == 1

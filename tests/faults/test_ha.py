@@ -1,4 +1,4 @@
-"""Two replicas, as processes of their own: one writes at a time, whatever becomes of the other."""
+"""Two replicas as separate processes: only one writes at a time, whatever happens to the other."""
 
 import re
 import signal
@@ -19,7 +19,7 @@ AGENT = re.compile(r"dynsched/\S+ \((\S+)\)")
 
 
 def writer(write: Write) -> str:
-    """The identity of the process that sent it."""
+    """The identity of the process that sent the write."""
     found = AGENT.fullmatch(write.user_agent)
     assert found is not None, write.user_agent
     return found[1]
@@ -29,7 +29,7 @@ def writer(write: Write) -> str:
 async def pair(
     cluster: Cluster, ours: FakePrometheus, theirs: FakePrometheus, folder: Path
 ) -> AsyncIterator[tuple[Operator, Operator]]:
-    """The one that leads, and the other, each with a Prometheus of its own."""
+    """The leader and the follower, each with its own Prometheus."""
     first, second = (replica(cluster, prometheus, folder) for prometheus in (ours, theirs))
     async with first:
         await until(lambda: leads(first), "the first one leads")
@@ -39,18 +39,19 @@ async def pair(
 
 
 async def writes(cluster: Cluster) -> list[Write]:
-    """What dynsched wrote to nodes, whatever it was answered."""
+    """All write requests of dynsched, whatever their response."""
     return [write for write in await cluster.writes() if AGENT.match(write.user_agent)]
 
 
 async def reigns(cluster: Cluster) -> list[str]:
-    """Who wrote, one after the other."""
+    """The identities of the writers, in sequence."""
     return [name for name, _ in groupby(map(writer, await writes(cluster)))]
 
 
-async def test_one_writes_both_serve_and_a_stop_hands_over(cluster, tmp_path) -> None:
-    """They are of two clusters, one of them with the wrong kubeconfig: names and addresses are the
-    same there."""
+async def test_one_replica_writes_both_serve_and_a_stop_hands_over(cluster, tmp_path) -> None:
+    """They belong to two clusters with the same node names and addresses, and one of them has the
+    wrong kubeconfig.
+    """
     await cluster.create_nodes("a", "b")
     async with FakePrometheus() as ours, FakePrometheus() as theirs:
         ours.set(load={"a": 95, "b": 5})
@@ -69,12 +70,12 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(cluster, tmp_path) ->
                     pressured = [node["name"] for node in found["nodes"] if node["pressured"]]
                     return (found["node_names"], pressured) == (["a"], [hot])
 
-                await until(sees, "it serves what is marked, and what it finds itself")
+                await until(sees, "it serves the marks and its own evaluation")
             await some_ticks(second)
             assert await is_marked(cluster, "a")
             assert await reigns(cluster) == [one]
 
-            assert await first.stop() == 0  # then the other one's word holds
+            assert await first.stop() == 0  # then the other replica decides
             await until(lambda: is_marked(cluster, "b"), "what is hot elsewhere is marked")
             two = (await status(second))["leader"]
             assert await reigns(cluster) == [one, two]
@@ -85,10 +86,10 @@ async def test_one_writes_both_serve_and_a_stop_hands_over(cluster, tmp_path) ->
     assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseTransitions"]) == (two, 1)
 
 
-async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothing_when_it_wakes(
+async def test_a_leader_that_was_suspended_past_its_lease_writes_nothing_when_it_wakes(
     sim: SimCluster, tmp_path: Path
 ) -> None:
-    """Neither what it had yet to write, nor what it would decide now."""
+    """Neither its pending writes nor those of a new evaluation."""
     names = [f"n{index:02}" for index in range(60)]
     await sim.create_nodes(*names)
     async with (
@@ -119,7 +120,7 @@ async def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothin
         assert len(await writes(sim)) == before
 
         prometheus.set(load=dict.fromkeys(names, 5))
-        await until(lambda: is_marked(sim), "the other one goes on")
+        await until(lambda: is_marked(sim), "the other one continues")
         assert await reigns(sim) == [one, two]
 
 

@@ -1,11 +1,11 @@
-"""Thousands of random histories of a whole control loop, in a small cluster with others in it.
+"""Random histories of the whole control loop, in a small cluster with other writers.
 
 A history is a few dozen steps: loads change, sources fail, time passes and clocks are set, nodes
 come and go, others write to them, the API server fails, the lease moves, processes restart, rules
-change; and between the steps there are ticks. After each tick, `stateful_checks` says what must
-hold; at the end all faults are taken away, and the cluster must come to rest and be pruned clean.
+change; and between the steps there are ticks. `stateful_checks` checks the invariants after each
+tick. At the end all faults are removed: the cluster must come to rest and be pruned clean.
 
-`pytest --hypothesis-profile=random tests/faults/test_stateful.py` tries other ones each time.
+`pytest --hypothesis-profile=random tests/faults/test_stateful.py` runs other histories each time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from dynsched.rules.rule_set import RuleSet
 
 STEPS = 25
 QUIET = 5
-"""So many ticks without a write, an Event or a line in the log are rest."""
+"""Consecutive ticks without a write, an Event or a log line that count as rest."""
 
 SOFT = "PreferNoSchedule"
 MARKS = (
@@ -139,7 +139,7 @@ TICKS = st.sampled_from([1, 0, 1, 0, 2, 3])
 
 
 def step(**given: Any) -> Callable[[Callable[..., None]], Any]:
-    """What is done, and then some ticks."""
+    """A rule of the state machine that is followed by some ticks."""
 
     def made(do: Callable[..., None]) -> Any:
         def then_ticks(self: Histories, then: int, **drawn: Any) -> None:
@@ -153,7 +153,7 @@ def step(**given: Any) -> Callable[[Callable[..., None]], Any]:
 
 
 class Histories(RuleBasedStateMachine):
-    """One history. Every step ends with some ticks of all replicas."""
+    """One history."""
 
     loop: VirtualLoop
     log: list[str]
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         self.go_on(1)
 
     def go_on(self, ticks: int, interval: float = INTERVAL) -> list[Moment]:
-        """Ticks of all replicas; the last one of each."""
+        """Run ticks of all replicas; return the last one of each."""
         world, last = self.here, []
         for _ in range(ticks):
             world.loop.now += interval
@@ -205,7 +205,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(values=st.lists(VALUES, min_size=6, max_size=6), faults=FAULTS, then=st.integers(1, 3))
     def all_loads_change(self, values: list[float | None], faults: list[Fault], then: int) -> None:
-        """Of all rules at once, and the writes that follow may fail."""
+        """All rules get new values, and the writes that follow may fail."""
         for which in RULE_NAMES:
             self.here.load(which, dict(zip(NAMES, values, strict=True)))
         self.of(0).api.faults.extend(faults)
@@ -218,7 +218,7 @@ class Histories(RuleBasedStateMachine):
         stays=st.sampled_from([False, False, False, True]),
     )
     def a_source_is(self, which: str | None, mode: str, then: int, stays: bool) -> None:
-        """One rule's, or (None) all; for so many ticks, or to the end."""
+        """``which``: one rule, None: all. It lasts ``then`` ticks, or for good if it ``stays``."""
         modes = self.here.modes
         modes |= dict.fromkeys(RULE_NAMES if which is None else [which], mode)
         self.go_on(then)
@@ -231,13 +231,13 @@ class Histories(RuleBasedStateMachine):
         interval=st.sampled_from([5.0, 10.0, 30.0]),
     )
     def time_passes(self, seconds: float, ticks: int, interval: float) -> None:
-        """Without a tick at first: a long pass, or a process that got no CPU."""
+        """At first without a tick, like a long pass or a process that got no CPU."""
         self.here.loop.now += seconds
         self.go_on(ticks, interval)
 
     @step(minutes=st.sampled_from([-120, -60, -5, -1, 1, 5, 60, 120]))
     def the_clock_is_set(self, minutes: int) -> None:
-        """Also what a suspended machine sees."""
+        """A machine that was suspended sees the same."""
         self.here.set_clock(60.0 * minutes)
 
     @step(name=NODES, labels=BIRTHS, tainted=st.booleans())
@@ -251,7 +251,7 @@ class Histories(RuleBasedStateMachine):
 
     @step(name=NODES, late=st.booleans())
     def a_node_is_replaced(self, name: str, late: bool) -> None:
-        """By one of the same name; ``late``: the old one's end is told after the new birth."""
+        """By a node of the same name. ``late``: its event comes before the old one's deletion."""
         watches = [replica.watch for replica in self.here.replicas if not replica.watch.held]
         for watch in watches:
             watch.held = late
@@ -322,7 +322,7 @@ class Histories(RuleBasedStateMachine):
         dry_run=st.sampled_from([False, False, True]),
     )
     def a_process_restarts(self, number: int, interval: float | None, dry_run: bool) -> None:
-        """With its past, where there is an ``interval`` to replay it by."""
+        """With ``interval`` it restores its alerts from the history, at this step."""
         world = self.here
         world.loop.now += 5.0
         replica = world.restart(number % len(world.replicas), dry_run=dry_run)
@@ -347,7 +347,7 @@ class Histories(RuleBasedStateMachine):
             replica.watch.close()
 
     def come_to_rest(self) -> None:
-        """No more faults, all else as it is: soon nothing is written any more, told or logged."""
+        """Remove all faults; soon nothing is written, posted or logged any more."""
         world = self.here
         for number, replica in enumerate(world.replicas):
             replica.api.faults.clear()
@@ -355,7 +355,7 @@ class Histories(RuleBasedStateMachine):
             if replica.dry_run:
                 world.restart(number)
         world.lead(0)
-        # Longer than anything that is waited for; then each node may be released, and marked.
+        # Longer than any waiting time; then each node may be released, and marked.
         self.go_on(3, 65.0)
         quiet = 0
         for _ in range(3 * len(NAMES) + QUIET):
@@ -372,7 +372,7 @@ class Histories(RuleBasedStateMachine):
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """The lines of the log, kept and not shown: they would be millions."""
+    """The log lines, captured and not printed, because there are millions of them."""
     logger, handler, lines = logging.getLogger("dynsched"), logging.Handler(logging.INFO), []
     before = logger.level, logger.propagate
     handler.emit = lambda record: lines.append(record.msg)
@@ -386,8 +386,8 @@ def log() -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # a failure's shortest form is looked for, which takes minutes
-def test_whatever_happens(log: list[str]) -> None:
+@pytest.mark.timeout(900)  # shrinking a failure takes minutes
+def test_invariants_hold_in_random_histories(log: list[str]) -> None:
     Histories.log = log
     loop = Histories.loop = VirtualLoop()
     try:

@@ -1,5 +1,6 @@
-"""manifests/ on a real API server: they are taken as they are, and their rights suffice. What an
-installation does with the rights of each part is in charts/test_installed.py and e2e/.
+"""manifests/ on a real API server: they apply unchanged, and their permissions suffice.
+
+charts/test_installed.py and e2e/ test what an installation does with the permissions of each part.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ def kubectl(cluster: EnvtestCluster) -> Iterator[Kubectl]:
 
 
 def applied(kubectl: Kubectl, folder: Path, account: str, namespace: str = "dynsched") -> str:
-    """Apply the folder; a token of the account in it."""
+    """Apply the folder; return a token of its service account."""
     kubectl.apply("-k", folder)
     return kubectl.token(namespace, account)
 
@@ -72,7 +73,7 @@ async def pruned(*arguments: str | Path) -> list[str]:
     return sorted(row.split()[1] for row in done.stdout.splitlines()[1:])
 
 
-async def test_with_its_rights_alone_it_marks_tells_and_prunes(
+async def test_its_own_permissions_suffice_to_mark_post_events_and_prune(
     cluster, prometheus, kubectl, tmp_path
 ) -> None:
     token = applied(kubectl, BASE, "dynsched")
@@ -92,7 +93,7 @@ async def test_with_its_rights_alone_it_marks_tells_and_prunes(
     assert await marked(cluster) == []
 
 
-async def test_the_order_alone_needs_no_right_to_write_nodes(
+async def test_the_order_alone_needs_no_permission_to_write_nodes(
     cluster, prometheus, kubectl, tmp_path
 ) -> None:
     kubectl.apply("-k", OVERLAYS / "order-only")
@@ -124,13 +125,13 @@ async def test_the_order_alone_needs_no_right_to_write_nodes(
     assert (await cluster.get(order)).status == 404
     assert await marked(cluster) == ["hot"]
     tried = [write.verb for write in await cluster.writes("nodes") if write.verb != "create"]
-    assert tried == ["patch"]  # by the test
+    assert tried == ["patch"]  # the test's own
 
 
-async def test_people_have_roles_with_what_the_commands_need(
+async def test_the_roles_for_people_have_the_permissions_that_commands_need(
     cluster, prometheus, kubectl, tmp_path
 ) -> None:
-    """And before that no advice to apply manifests, which grant people nothing."""
+    """Without the roles no command advises to apply manifests, which grant people nothing."""
     kubectl.apply("-k", shipped("kubectl"))
     kubectl("wait", "--for=condition=Established", "crd", ORDERS)
     path = cluster.servers.kubeconfig(tmp_path / "person", cluster.servers.stranger_token)
@@ -149,32 +150,32 @@ async def test_people_have_roles_with_what_the_commands_need(
 
     prometheus.set(cpu={"hot": 95})
     asking = ("--prom", prometheus.url, "-r", file)
-    code, told = await called("plan", *asking)
-    assert (code, "docs/look.md has those for people" in told) == (1, True)
-    assert "kubectl apply" not in told
+    code, output = await called("plan", *asking)
+    assert (code, "docs/look.md has those for people" in output) == (1, True)
+    assert "kubectl apply" not in output
     for kind, name in (("clusterrolebinding", "clusterrole"), ("rolebinding", "role")):
         role = (f"--{name}=dynsched-kubectl", "--user=stranger", "-n", "dynsched")
         kubectl("create", kind, "people", *role)
     for command in (("plan", *asking), ("order", "one", "-n", "default"), ("nodes",),
                     ("why", "hot"), ("doctor", *asking, "-o", "json")):  # fmt: skip
-        code, told = await called(*command)
-        assert "answered 403" not in told, command
+        code, output = await called(*command)
+        assert "answered 403" not in output, command
         if command[0] in ("plan", "order"):
-            assert code == 0, told
+            assert code == 0, output
         elif command[0] != "doctor":
-            assert "there is no Service dynsched" in told  # nothing makes its Endpoints here
+            assert "there is no Service dynsched" in output  # nothing makes its Endpoints here
     role = ("--clusterrole=dynsched-prune", "--user=stranger")
     kubectl("delete", "clusterrolebinding", "people")
     kubectl("create", "clusterrolebinding", "people", *role)
-    code, told = await called("prune")
-    assert (code, await marked(cluster), "answered 403" in told) == (0, [], False)
+    code, output = await called("prune")
+    assert (code, await marked(cluster), "answered 403" in output) == (0, [], False)
     assert (await cluster.get(f"{orders}/dynsched")).status == 404
     kubectl("delete", "clusterrolebinding", "people")
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ha", "janitor", "descheduler", "extender", SECOND, "collector"])
-async def test_each_namespace_admits_its_pods_and_none_with_more_rights(
+async def test_each_namespace_admits_its_pods_and_none_with_more_privileges(
     cluster: EnvtestCluster, kubectl: Kubectl, name: str
 ) -> None:
     kubectl.apply("-k", shipped(name))
@@ -188,7 +189,7 @@ async def test_each_namespace_admits_its_pods_and_none_with_more_rights(
         namespace, spec = template["metadata"]["namespace"], template["spec"]
         assert await create(namespace, spec) == 201
         careless = await create(namespace, copy.deepcopy(spec) | {"hostNetwork": True})
-        assert careless == (201 if name == "collector" else 403)  # it reads a folder of the host
+        assert careless == (201 if name == "collector" else 403)  # it mounts a folder of the host
     if name == "collector":
         kubectl.apply("-k", BASE)
         assert await create("dynsched", spec | {"serviceAccountName": "default"}) == 403
@@ -215,12 +216,14 @@ async def test_the_pod_settings_give_pods_a_cpu_limit_a_priority_and_credentials
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["extender", SECOND])
-async def test_a_real_scheduler_takes_the_configuration(name: str, cluster: EnvtestCluster) -> None:
-    """It decodes strictly; only what is particular to a control plane is another one's here."""
+async def test_a_real_scheduler_accepts_the_configuration(
+    name: str, cluster: EnvtestCluster
+) -> None:
+    """It decodes strictly. Only settings that depend on a control plane are replaced here."""
     servers, config = cluster.servers, extended(name, "127.0.0.1:1")
     (await asyncio.to_thread(servers.start_scheduler, config))()
     (extender,) = config["extenders"]
-    if name == "extender":  # with the part for TLS that is commented out
+    if name == "extender":  # with the TLS part that is commented out
         text = (OVERLAYS / "extender/kubescheduler-config.yaml").read_text()
         tls = dict(re.findall(r"#   (serverName|caFile|certFile|keyFile): (\S+)", text))
         assert tls.keys() == {"serverName", "caFile", "certFile", "keyFile"}

@@ -23,7 +23,7 @@ METRIC = re.compile(r"(?:\w+:)?(?:dynsched|process)_\w+(?::\w+)?")
 SELECTOR = re.compile(r"(?<![\w:])dynsched_\w+(?:\{[^}]*\})?(?![\w:])")
 
 
-def test_data_come_from_the_source_the_clusters_and_the_namespaces_that_are_chosen() -> None:
+def test_queries_use_the_chosen_data_source_clusters_and_namespaces() -> None:
     assert list(variables()) == ["datasource", "cluster", "namespace", "node", "rule"]
     source = {"type": "prometheus", "uid": "${datasource}"}
     for panel in panels():
@@ -46,8 +46,8 @@ def test_each_variable_is_declared_and_used() -> None:
 
 @pytest.mark.thorough
 def test_every_query_finds_data_in_a_real_prometheus(tmp_path: Path) -> None:
-    """Names, labels and values of labels are those that dynsched really gives, and the figures are
-    those that the PrometheusRule really records.
+    """Names, labels and label values are those that dynsched exposes, and the recorded series are
+    those of the PrometheusRule.
     """
     rules = tmp_path / "rules.yaml"
     rules.write_text(yaml.safe_dump(quick(RULE["spec"])))

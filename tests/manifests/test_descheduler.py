@@ -1,6 +1,6 @@
 """manifests/components/descheduler with the real descheduler: what it evicts, and what it leaves.
 
-Beside a real API server, with the rights of its own service account. Nobody makes pods anew here.
+It uses a real API server and its own service account's permissions. Nothing recreates pods here.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Scene:
             await self.run_on(name, f"n{number % len(verdicts)}")
 
     async def run_on(self, pod: str, node: str, path: str = PODS) -> None:
-        """As the scheduler and the kubelet would, a long time ago."""
+        """Bind the pod and set its status, as if scheduler and kubelet had done it long ago."""
         binding = {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
         _ = (await self.cluster.post(f"{path}/{pod}/binding", binding)).ok
         _ = (await self.cluster.patch(f"{path}/{pod}/status", LONG_AGO)).ok
@@ -84,7 +84,7 @@ class Scene:
         }
 
     async def cycle(self, **how: Any) -> Counter[str]:
-        """One cycle: how many pods each node has lost by it."""
+        """Run one cycle; return the number of evicted pods per node."""
         before = await self.pods()
         run = await asyncio.to_thread(self.descheduler.cycle, self.prometheus.url, **how)
         gone = before.keys() - (await self.pods()).keys()
@@ -103,22 +103,23 @@ async def scene(token: str, envtest: Envtest, tmp_path: Path) -> AsyncIterator[S
 @pytest.mark.parametrize(
     ("verdicts", "moved"),
     [
-        ([HOT] * 2 + [COOL] * 4, {"n0": 1, "n1": 1}),  # one of each marked node, none of another
-        # One that is not sure neither loses pods nor stops others.
+        # One pod per marked node, none of other nodes.
+        ([HOT] * 2 + [COOL] * 4, {"n0": 1, "n1": 1}),
+        # An undecided node neither loses pods nor stops evictions elsewhere.
         ([HOT, UNSURE, UNSURE, COOL, COOL], {"n0": 1}),
         ([COOL] * 6, {}),
         ([HOT] * 6, {}),
-        ([HOT] * 3 + [UNSURE] * 3, {}),  # all are hot and half may be marked
+        ([HOT] * 3 + [UNSURE] * 3, {}),  # all are hot, but only half may be marked
         ([HOT] * 5 + [COOL], {}),
     ],
 )
-async def test_what_one_cycle_moves(scene, verdicts, moved) -> None:
+async def test_one_cycle_moves_at_most_one_pod_off_each_marked_node(scene, verdicts, moved) -> None:
     await scene.set(*verdicts)
     assert await scene.cycle() == moved
 
 
 @pytest.mark.parametrize("fault", ["away", "lacks one"])
-async def test_without_a_whole_answer_nothing_moves(scene: Scene, fault: str) -> None:
+async def test_without_a_complete_query_result_nothing_moves(scene: Scene, fault: str) -> None:
     verdicts = [HOT, HOT, COOL, COOL, COOL, COOL]
     await scene.set(*verdicts)
     if fault == "away":
@@ -147,7 +148,7 @@ STAY: dict[str, Doc] = {
 
 
 @pytest.mark.parametrize("name", STAY)
-async def test_pods_that_stay(scene: Scene, name: str) -> None:
+async def test_pods_that_must_stay_are_not_evicted(scene: Scene, name: str) -> None:
     await scene.set(HOT, COOL, COOL, pods=0)
     bodies = {name: STAY[name], "second": owned(uid="pair"), "third": owned(uid="daemon")}
     for each, change in bodies.items():
@@ -159,7 +160,8 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
         async def created(body: Doc = body) -> bool:
             return (await scene.cluster.post(PODS, body)).status != HTTPStatus.FORBIDDEN
 
-        await until(created, "the API server knows the PriorityClass")  # by a watch of its own
+        # It learns of it through a watch.
+        await until(created, "the API server knows the PriorityClass")
         await scene.run_on(each, "n0" if each == name else "n1")
     if name == "young":
         _ = (await scene.cluster.patch(f"{PODS}/{name}/status", YOUNG)).ok
@@ -169,7 +171,7 @@ async def test_pods_that_stay(scene: Scene, name: str) -> None:
 
 @pytest.mark.parametrize("taken", ["by requests", "by a soft taint of others"])
 async def test_without_room_elsewhere_nothing_moves(scene: Scene, taken: str) -> None:
-    """The taint is one of the traps in docs/descheduler.md."""
+    """docs/descheduler.md warns of soft taints of others."""
     await scene.set(HOT, COOL, COOL, cpu="1500m" if taken == "by requests" else "100m")
     mild = {"spec": {"taints": [{"key": "example.com/mild", "effect": "PreferNoSchedule"}]}}
     for node in ("n1", "n2"):
@@ -181,10 +183,10 @@ async def test_without_room_elsewhere_nothing_moves(scene: Scene, taken: str) ->
     assert await scene.cycle() == {}
 
 
-async def test_by_load_pods_leave_nodes_above_the_mean_of_those_that_they_can_use(
+async def test_by_load_pods_leave_nodes_above_the_mean_of_the_nodes_that_they_can_use(
     scene: Scene, tmp_path: Path
 ) -> None:
-    """Without a mark; beside idle nodes that no pod tolerates, and one of unknown load."""
+    """No node is marked. Idle nodes that no pod tolerates, or of unknown load, do not count."""
     await scene.set(*[COOL] * 6)
     places = await scene.pods()
     known = {f"n{number}": load for number, load in enumerate((85.0, 72.0, 40.0, 40.0, 40.0))}

@@ -1,6 +1,6 @@
 """manifests/components/guardrail on a real API server: what dynsched may write to a Node.
 
-RBAC is opened wide here, so that what is refused is refused by the policy.
+RBAC grants everything here, so that every refusal comes from the policy.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ MARKED = both(labels(status="presure"), annotations(EVIDENCE), taints(*FOREIGN, 
 
 
 class Case(NamedTuple):
-    """``before``: a merge patch on the usual node, made by somebody else before it is created."""
+    """``before``: a merge patch of the usual node, applied before its creation."""
 
     patch: Any
     before: Doc = {}  # noqa: RUF012 - never changed
@@ -96,7 +96,7 @@ ALLOWED = [
     Case(NO_TAINTS, taints(SOFT)),
     Case(both(labels(status="presure"), taints(*FOREIGN, SOFT)), content_type=STRATEGIC),
     Case(both(APPLIED, labels(status="presure")), content_type=APPLY),
-    # The API server itself ignores it here; it is written to /status, and that is refused.
+    # The API server ignores status here; writes to /status are refused.
     Case({"status": {"phase": "Running"}}),
 ]
 REFUSED: dict[str, list[Case]] = {
@@ -172,7 +172,7 @@ async def cluster(policy, envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
 
 
 async def _refuses(cluster: EnvtestCluster) -> bool:
-    """The API server needs a moment to take up a new policy."""
+    """The API server needs a moment to load a new policy."""
     answer = await ask(cluster, "POST", NODES, make_node("probe"), dryRun="All")
     return answer.status == 403 and DENIED in answer.text
 
@@ -192,7 +192,7 @@ async def patch(cluster: EnvtestCluster, case: Case) -> Answer:
 
 
 def without_ours(node: Doc) -> Doc:
-    """A node less all that dynsched may write, and less what each write changes."""
+    """A node without the parts that dynsched may write and those that every write changes."""
     rest = copy.deepcopy(node)
     meta, spec = rest["metadata"], rest["spec"]
     del meta["resourceVersion"], meta["managedFields"]
@@ -204,7 +204,7 @@ def without_ours(node: Doc) -> Doc:
     return rest
 
 
-async def test_its_own_mark_it_may_write(cluster: EnvtestCluster) -> None:
+async def test_dynsched_may_write_its_own_mark(cluster: EnvtestCluster) -> None:
     for case in ALLOWED:
         before = await cluster.create_node(usual(case.before))
         answer = await patch(cluster, case)
@@ -218,17 +218,19 @@ async def test_its_own_mark_it_may_write(cluster: EnvtestCluster) -> None:
         await cluster.delete_node(NODE)
 
 
-async def test_anything_else_it_may_not(cluster: EnvtestCluster) -> None:
-    for told, case in ((told, case) for told, cases in REFUSED.items() for case in cases):
+async def test_dynsched_must_not_write_anything_else(cluster: EnvtestCluster) -> None:
+    for reason, case in ((reason, case) for reason, cases in REFUSED.items() for case in cases):
         before = await cluster.create_node(usual(case.before))
         answer = await patch(cluster, case)
         assert (answer.status, DENIED in answer.text) == (403, True), case
-        assert told in answer.body["message"], case
+        assert reason in answer.body["message"], case
         assert await cluster.get_node(NODE) == before, case
         await cluster.delete_node(NODE)
 
 
-async def test_neither_status_nor_creating_nor_deleting(cluster: EnvtestCluster) -> None:
+async def test_dynsched_must_not_write_status_or_create_or_delete_nodes(
+    cluster: EnvtestCluster,
+) -> None:
     node = await cluster.create_node(usual())
     for method, path, body in (
         ("PATCH", f"{PATH}/status", {"status": {"phase": "Running"}}),
@@ -245,21 +247,21 @@ async def test_neither_status_nor_creating_nor_deleting(cluster: EnvtestCluster)
     assert await cluster.get_node(NODE) == node
 
 
-async def test_an_update_and_the_janitor_are_held_to_the_same(cluster: EnvtestCluster) -> None:
+async def test_the_policy_applies_to_updates_and_the_janitor_too(cluster: EnvtestCluster) -> None:
     node = await cluster.create_node(usual())
-    for method, body, user, told in (
+    for method, body, user, reason in (
         ("PUT", merge_patch(node, both(MARKED, labels(team="red"))), ACCOUNT, NO_LABEL + "team"),
         ("PUT", merge_patch(node, MARKED), ACCOUNT, ""),
         ("PATCH", {"spec": {"unschedulable": True}}, JANITOR, NO_SPEC),
         ("PATCH", labels(status=None), JANITOR, ""),
     ):
         answer = await ask(cluster, method, PATH, body, user=user)
-        assert answer.status == (403 if told else 200)
-        assert told in answer.body.get("message", "")
+        assert answer.status == (403 if reason else 200)
+        assert reason in answer.body.get("message", "")
 
 
 @pytest.mark.parametrize("user", OTHERS)
-async def test_nobody_else_is_held_to_anything(cluster: EnvtestCluster, user: str) -> None:
+async def test_the_policy_applies_to_nobody_else(cluster: EnvtestCluster, user: str) -> None:
     await cluster.create_node(usual())
     change = both(labels(status="hot", team="red"), {"spec": {"unschedulable": True}}, taints(TEAM))
     status = {"status": {"phase": "Running"}}
@@ -278,7 +280,7 @@ LABEL_AND_TAINT = {"label": keys.DEFAULT_LABEL, "taint": TAINT}
 
 @pytest.fixture
 async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> Path:
-    """A kubeconfig with a token of the service account itself, and four nodes."""
+    """Create four nodes; return a kubeconfig with a token of the service account."""
     token = await asyncio.to_thread(policy.token, "dynsched", "dynsched")
     for number, name in enumerate(("hot", "cool")):
         await cluster.create_node(merge_patch(make_node(name, number), taints(*FOREIGN)))
@@ -287,7 +289,9 @@ async def account(cluster: EnvtestCluster, policy: Kubectl, tmp_path: Path) -> P
     return cluster.servers.kubeconfig(tmp_path / "kubeconfig-account", token)
 
 
-async def test_the_whole_loop_passes_under_it(cluster, prometheus, account, tmp_path) -> None:
+async def test_marking_releasing_and_pruning_pass_the_policy(
+    cluster, prometheus, account, tmp_path
+) -> None:
     before = {name: await cluster.get_node(name) for name in ("hot", "cool")}
     how = {"kubeconfig": account, "content": rules_of(LABEL_AND_TAINT)}
     prometheus.set(load={"hot": 95})
@@ -315,13 +319,13 @@ HERE = ("--lease-namespace", "dynsched")
 
 
 async def all_as(cluster: EnvtestCluster, before: dict[str, Doc]) -> bool:
-    """Whether the nodes are as they were, but for the API server's own record."""
+    """Whether the nodes are unchanged except for resourceVersion and managedFields."""
     own = {"metadata": {"resourceVersion": None, "managedFields": None}}
     now = [merge_patch(await cluster.get_node(name), own) for name in before]
     return now == [merge_patch(node, own) for node in before.values()]
 
 
-async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(
+async def test_a_mark_that_the_policy_does_not_name_is_refused_and_reported(
     cluster: EnvtestCluster, prometheus, account: Path, tmp_path: Path
 ) -> None:
     how = {"kubeconfig": account, "content": rules_of({"label": "team=red"})}
@@ -330,5 +334,5 @@ async def test_a_mark_that_the_policy_does_not_name_is_refused_and_said_so(
         await operator.until_ready()
         status, text = await operator.get("/status")
     assert (status, "dynsched-guardrail" in text) == (503, True)
-    assert "kubectl auth can-i" not in text  # it is no matter of roles
+    assert "kubectl auth can-i" not in text  # the reason is not RBAC
     assert await cluster.list_nodes("team=red") == []

@@ -1,4 +1,4 @@
-"""manifests/components/inject on a real API server: what a pod gets, and what stays as it was."""
+"""manifests/components/inject on a real API server: what a pod gets, and what stays unchanged."""
 
 import asyncio
 import copy
@@ -68,9 +68,9 @@ def preferring(*terms: Doc) -> Doc:
 class Case(NamedTuple):
     name: str
     pod: Doc
-    """A merge patch on the usual pod."""
+    """A merge patch of POD."""
     want: Doc | None = None
-    """The affinity that it gets; None: the pod stays as it is."""
+    """The affinity that the pod gets; None if it stays unchanged."""
 
 
 ADDED = {"nodeAffinity": {PREFERRED: [OURS]}}
@@ -106,7 +106,7 @@ LEFT_ALONE = [
     Case("another preference about the key", preferring(term("status", "In", "presure"))),
     Case("one that needs the key absent", preferring(term("status", "DoesNotExist"))),
     Case("the key in the second expression of a term", preferring(BOTH_KEYS)),
-    Case("a pod that has a node", {"spec": {"nodeName": "n"}}),  # not one that runs
+    Case("a pod that has a node", {"spec": {"nodeName": "n"}}),  # created with a node, not running
 ]
 
 
@@ -127,7 +127,7 @@ async def cluster(policy, envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
 
 
 async def _applies(cluster: EnvtestCluster) -> bool:
-    """The API server needs a moment to take up a new policy, and the label of a namespace."""
+    """The API server needs a moment to load a new policy and a namespace's label."""
     return "affinity" in (await create(cluster, POD)).ok["spec"]
 
 
@@ -139,23 +139,23 @@ async def create(
 
 
 def comparable(pod: Doc) -> str:
-    """The whole pod as text, less its identity and who wrote what."""
+    """The pod as text, without its identity and managedFields."""
     rest = copy.deepcopy(pod)
     for key in ("uid", "creationTimestamp", "namespace", "managedFields", "resourceVersion"):
         rest["metadata"].pop(key, None)
     return json.dumps(rest, sort_keys=True)
 
 
-async def test_a_pod_gets_the_preference_and_all_else_stays(cluster: EnvtestCluster) -> None:
+async def test_a_pod_gets_the_preference_and_everything_else_stays(cluster: EnvtestCluster) -> None:
     for case in (*GIVEN, *LEFT_ALONE):
         pod = merge_patch(POD, case.pod)
-        want = (await create(cluster, pod, OTHER)).ok  # in a namespace that does not ask for it
+        want = (await create(cluster, pod, OTHER)).ok  # in a namespace without the label
         if case.want is not None:
             want["spec"]["affinity"] = case.want
         assert comparable((await create(cluster, pod)).ok) == comparable(want), case.name
 
 
-async def test_a_change_of_a_pod_is_not_touched(cluster: EnvtestCluster) -> None:
+async def test_an_update_of_a_pod_is_not_changed(cluster: EnvtestCluster) -> None:
     path = f"/api/v1/namespaces/{ASKING}/pods"
     before = (await cluster.post(path, merge_patch(POD, SAYS_NO))).ok
     patch = {"metadata": {"annotations": {KEY: None}}}
@@ -163,7 +163,7 @@ async def test_a_change_of_a_pod_is_not_touched(cluster: EnvtestCluster) -> None
     await cluster.delete(f"{path}/probe", gracePeriodSeconds=0)
 
 
-async def test_the_doctor_says_when_the_policy_names_another_label_or_has_no_binding(
+async def test_doctor_finds_a_policy_with_another_label_or_without_a_binding(
     cluster: EnvtestCluster, policy: Kubectl
 ) -> None:
     async def parts(label: str = "status=presure") -> list[str]:

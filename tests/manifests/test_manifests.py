@@ -1,4 +1,4 @@
-"""manifests/: what they render to, how little it may, and that its parts fit together."""
+"""manifests/: what they render to, minimal permissions, and whether the parts fit together."""
 
 import json
 import re
@@ -64,8 +64,8 @@ ADDED = {
     "descheduler": f"ConfigMap Deployment Namespace Secret {JOB}",
 }
 FULL = ("guardrail", "ha", "janitor", "monitoring")
-"""What is in the overlay `full`: the others change or move pods, shut out who could read before,
-or let more callers in.
+"""Components in the overlay `full`. The others change or move pods, lock out previous readers, or
+admit more callers.
 """
 EVERYTHING = (*ADDED, "collector", SECOND)
 
@@ -93,7 +93,7 @@ def container(docs: list[Doc]) -> Doc:
 
 
 def composed(folder: Path, *parts: str, resource: Path = BASE, **content: object) -> list[Doc]:
-    """An overlay of one's own in a new folder: the base with these components."""
+    """An overlay in a new folder: the base with these components."""
     content |= {"resources": beside(folder, resource)}
     content |= {"components": beside(folder, *(COMPONENTS / part for part in parts))}
     return kustomize(overlay(folder, **content))
@@ -105,7 +105,7 @@ def test_each_component_adds_its_objects_to_the_base(name: str) -> None:
     assert kinds(rendered(name)) == sorted(f"{before} {ADDED[name]}".split())
 
 
-def test_components_go_together(tmp_path: Path) -> None:
+def test_components_can_be_combined(tmp_path: Path) -> None:
     parts = [part.name for part in COMPONENTS.iterdir()]
     assert {*parts, "example"} == {*ADDED, "extender-port"}
     docs = composed(tmp_path / "all", *parts)
@@ -116,11 +116,11 @@ def test_components_go_together(tmp_path: Path) -> None:
 
 
 def without_kubectl(script: str) -> str:
-    """Nothing is applied."""
+    """The script without its kubectl lines, so nothing is applied."""
     return "\n".join(line for line in script.splitlines() if "kubectl" not in line)
 
 
-def test_the_commands_of_the_page_make_the_order_alone_of_a_copy_of_the_example(tmp_path) -> None:
+def test_the_pages_commands_turn_a_copy_of_the_example_into_order_only(tmp_path) -> None:
     mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
     script = without_kubectl(commands("docs/order.md", "no-node-writes.yaml"))
     run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
@@ -131,7 +131,7 @@ def test_the_commands_of_the_page_make_the_order_alone_of_a_copy_of_the_example(
             assert found[key] == doc
 
 
-def test_the_commands_of_the_page_give_a_copy_of_the_example_the_webhook(tmp_path: Path) -> None:
+def test_the_pages_commands_add_the_webhook_to_a_copy_of_the_example(tmp_path: Path) -> None:
     mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
     script = commands("docs/order.md", "components/order-webhook")
     run("bash", "-euo", "pipefail", "-c", script, cwd=tmp_path, check=True)
@@ -140,7 +140,7 @@ def test_the_commands_of_the_page_give_a_copy_of_the_example_the_webhook(tmp_pat
     assert kinds([*found.values()]) == kinds(rendered("order-webhook"))
 
 
-def test_the_patch_of_the_page_leaves_nothing_of_the_order(tmp_path: Path) -> None:
+def test_the_pages_patch_removes_every_object_of_the_order(tmp_path: Path) -> None:
     page = (ROOT / "docs/order.md").read_text().partition("## How do I take it back")[2]
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     docs = composed(tmp_path / "without", **yaml.safe_load(block))
@@ -148,7 +148,7 @@ def test_the_patch_of_the_page_leaves_nothing_of_the_order(tmp_path: Path) -> No
 
 
 def deleted(command: str) -> set[tuple[str, str]]:
-    """The kind and the name of each object that a `kubectl delete` names."""
+    """Kind and name of each object in a `kubectl delete` command."""
     words = command.partition(" delete ")[2].split()
     first, *rest = (word for word in words if not word.startswith("-"))
     if "/" in first:
@@ -157,7 +157,7 @@ def deleted(command: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("part", sorted({*ADDED} - {"example", "openshift", "order-webhook"}))
-def test_what_its_page_says_takes_a_component_back(part: str) -> None:
+def test_the_pages_commands_remove_every_object_of_a_component(part: str) -> None:
     text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     blocks = re.findall(rf"<!-- remove {part} -->\n```sh\n(.*?)```", text, re.DOTALL)
     before = named(rendered("base"))
@@ -179,7 +179,7 @@ def test_openshift_assigns_user_and_group(tmp_path: Path) -> None:
         assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
-def test_the_commands_of_an_upgrade_bring_the_base_and_keep_what_is_yours(tmp_path: Path) -> None:
+def test_the_upgrade_commands_replace_the_base_and_keep_your_changes(tmp_path: Path) -> None:
     mine = shutil.copytree(OVERLAYS / "example", tmp_path / "my-dynsched")
     (mine / "base/rbac.yaml").write_text("# of an older version\n")
     yours = {"rules": [{"name": "mine", "expr": "load", "threshold": 1}]}
@@ -210,7 +210,7 @@ GRANTED = {
         "dynsched events: create patch",
         "default events: create patch",
         "dynsched dynsched.io/nodeorders dynsched: create delete patch",
-        # of web-auth: it asks who a caller is, and reads its own pages
+        # of web-auth: it reviews callers' tokens, and reads its own pages
         "authentication.k8s.io/tokenreviews: create",
         "authorization.k8s.io/subjectaccessreviews: create",
         "/ /metrics /nodes /nodes/* /order /page/* /rules /status: get",
@@ -235,7 +235,7 @@ GRANTED = {
         f"{SECOND} coordination.k8s.io/leases: create",
         f"{SECOND} coordination.k8s.io/leases {SECOND}: get update",
     },
-    # roles that the owner of the cluster binds to readers
+    # roles that the owner of the cluster binds to readers or operators
     "nobody": {
         "/metrics: get",
         "dynsched services: get list",
@@ -262,7 +262,7 @@ def rules_of(role: Doc) -> Iterator[str]:
         yield f"{' '.join(filter(None, words))}: {' '.join(sorted(rule['verbs']))}"
 
 
-def test_each_account_may_do_exactly_what_it_needs() -> None:
+def test_each_account_has_exactly_the_permissions_that_it_needs() -> None:
     docs = [doc for name in EVERYTHING for doc in rendered(name)]
     roles = {
         (doc["kind"], doc["metadata"].get("namespace"), doc["metadata"]["name"]): set(rules_of(doc))
@@ -285,7 +285,7 @@ def test_each_account_may_do_exactly_what_it_needs() -> None:
     assert granted == GRANTED
 
 
-def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes() -> None:
+def test_order_only_equals_the_base_except_for_rules_and_node_writes() -> None:
     alone, both = named(rendered("order-only")), named(rendered("base"))
     rules, role = ("ConfigMap", "dynsched-rules"), ("ClusterRole", "dynsched")
     own = load_rules(OVERLAYS / "order-only/rules.yaml")
@@ -298,7 +298,7 @@ def test_the_order_alone_has_all_of_the_base_but_the_right_to_write_nodes() -> N
     assert own.rules == load_rules(BASE / "rules.yaml").rules
 
 
-def test_readers_have_every_path_that_needs_a_token() -> None:
+def test_the_reader_role_has_every_path_that_needs_a_token() -> None:
     (rule,) = the(rendered("web-auth"), "ClusterRole", "dynsched-reader")["rules"]
     urls = rule["nonResourceURLs"]
     needed = [path.replace("{name}", "worker-1") for path in ENDPOINTS if path not in PROBES]
@@ -319,8 +319,8 @@ CGROUPS = {"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Dir
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS)
-def test_a_pod_has_a_bounded_memory_and_writes_nowhere(name: str, pod: str) -> None:
-    """That its namespace lets it have no privileges is in test_applied.py."""
+def test_a_pod_has_a_memory_limit_and_writes_only_to_tmp(name: str, pod: str) -> None:
+    """test_applied.py shows that its namespace admits no privileges."""
     spec = templates(rendered(name))[pod]["spec"]
     context, dockerfile = spec["securityContext"], (ROOT / "Dockerfile").read_text()
     assert f"\nUSER {context['runAsUser']}:{context['runAsGroup']}\n" in dockerfile
@@ -329,7 +329,8 @@ def test_a_pod_has_a_bounded_memory_and_writes_nowhere(name: str, pod: str) -> N
     for each in spec["containers"]:
         assert each["securityContext"] == RESTRICTED
         assert "memory" in each["resources"]["limits"]
-        assert "cpu" not in each["resources"]["limits"]  # it would slow down what reads all nodes
+        # A limit would throttle the reading of all nodes.
+        assert "cpu" not in each["resources"]["limits"]
         writable = {mount["name"] for mount in each["volumeMounts"] if not mount.get("readOnly")}
         assert writable <= {"tmp"}
     # A Service `dynsched` would set DYNSCHED_PORT, which looks like a setting.
@@ -338,13 +339,14 @@ def test_a_pod_has_a_bounded_memory_and_writes_nowhere(name: str, pod: str) -> N
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS)
-def test_all_that_a_pod_reads_is_there_and_understood(name: str, pod: str) -> None:
+def test_every_file_and_setting_of_a_pod_exists_and_is_known(name: str, pod: str) -> None:
     docs = rendered(name)
     spec = templates(docs)[pod]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     mounts = [mount for each in spec["containers"] for mount in each["volumeMounts"]]
     assert volumes.keys() == {mount["name"] for mount in mounts}
-    assert not [mount for mount in mounts if "subPath" in mount]  # it would not see a new file
+    # A subPath mount would not see a changed file.
+    assert not [mount for mount in mounts if "subPath" in mount]
     files = {
         f"{mount['mountPath']}/{file}"
         for mount in mounts
@@ -370,7 +372,7 @@ def test_all_that_a_pod_reads_is_there_and_understood(name: str, pod: str) -> No
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS)
-def test_probes_ask_named_ports_of_what_they_are_for(name: str, pod: str) -> None:
+def test_probes_use_named_ports_and_the_right_paths(name: str, pod: str) -> None:
     for each in templates(rendered(name))[pod]["spec"]["containers"]:
         ports = {port["name"] for port in each.get("ports", ())}
         asked = {
@@ -383,7 +385,7 @@ def test_probes_ask_named_ports_of_what_they_are_for(name: str, pod: str) -> Non
         if "http" in ports:
             paths = {kind: get["path"] for kind, get in asked.items()}
             assert paths == {"liveness": "/healthz", "readiness": "/readyz", "startup": "/healthz"}
-        if "startupProbe" in each:  # each that fails is a Warning Event, and a start takes 2 s
+        if "startupProbe" in each:  # each failure is a Warning Event, and a start takes 2 s
             assert each["startupProbe"]["initialDelaySeconds"] == 5
 
 
@@ -400,7 +402,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize(("name", "policy"), POLICIES)
-def test_a_policy_lets_through_what_is_needed(name: str, policy: str) -> None:
+def test_a_network_policy_allows_exactly_the_needed_ports(name: str, policy: str) -> None:
     docs = rendered(name)
     spec = the(docs, "NetworkPolicy", policy)["spec"]
     reached = tuple(
@@ -411,11 +413,11 @@ def test_a_policy_lets_through_what_is_needed(name: str, policy: str) -> None:
     chosen = spec["podSelector"]["matchLabels"].items()
     pods = {pod: each["metadata"]["labels"] for pod, each in templates(docs).items()}
     own = policy if policy in pods else "dynsched"
-    # The janitor's pod is none of dynsched's: or the Service would lead to it.
+    # The janitor's pod must not have dynsched's labels, or the Service would route to it.
     assert [pod for pod, labels in pods.items() if chosen <= labels.items()] == [own]
     if name in ("ha", SECOND):
         assert the(docs, "PodDisruptionBudget", own)["spec"]["selector"] == spec["podSelector"]
-        # Only a Prometheus where the settings say that it is: the port has no authentication.
+        # Only the namespace of Prometheus in the settings may call: the port has no authentication.
         (callers,) = spec["ingress"][0]["from"]
         (namespace,) = callers["namespaceSelector"]["matchLabels"].values()
         (settings,) = (d["data"] for d in docs if "DYNSCHED_PROM" in d.get("data", ()))
@@ -423,7 +425,7 @@ def test_a_policy_lets_through_what_is_needed(name: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["extender"]], ids=["alone", "with extender"])
-def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp_path) -> None:
+def test_the_extender_gets_a_port_that_only_the_control_plane_reaches(more, tmp_path) -> None:
     docs = composed(tmp_path / "k", *more, "extender-port")
     assert {"name": "DYNSCHED_EXTENDER_ADDR", "value": ":9001"} in container(docs)["env"]
     ports = {each["name"]: each["containerPort"] for each in container(docs)["ports"]}
@@ -438,8 +440,8 @@ def test_the_extender_gets_a_port_that_the_control_plane_alone_reaches(more, tmp
     assert reached == {"dynsched": [9000], **{f"dynsched-{name}": [9001] for name in more}}
 
 
-def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None:
-    """That the chart does, too, is in test_chart.py."""
+def test_all_shipped_manifests_have_the_rules_of_the_working_example() -> None:
+    """test_chart.py shows the same for the chart."""
     shipped = load_rules(ROOT / "rules.yaml")
     assert str(shipped.mark) == "label status=presure"
     assert shipped.order is not None
@@ -451,15 +453,15 @@ def test_all_that_is_shipped_marks_by_the_rules_of_the_working_example() -> None
     assert mounted.pop("extender") == (OVERLAYS / "extender/rules.yaml").read_text()
     for name, text in mounted.items():
         rules = parse_rules(yaml.safe_load(text))
-        # The descheduler needs both, and says so.
+        # The descheduler needs label and taint, and its rules have both.
         taint = " and taint dynsched.io/pressure=true:PreferNoSchedule"
         assert str(rules.mark) == f"{shipped.mark}{taint * (name == 'descheduler')}"
         assert rules.order == shipped.order
         assert (rules.rules, rules.guard) == (shipped.rules, shipped.guard), name
 
 
-def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not(tmp_path) -> None:
-    """The name of a ConfigMap of settings has a hash of its content."""
+def test_changed_settings_restart_the_pod_and_changed_rules_do_not(tmp_path) -> None:
+    """The name of the settings' ConfigMap has a hash of its content."""
     other = {"name": "dynsched-settings", "namespace": "dynsched", "behavior": "merge"}
     other["literals"] = ["DYNSCHED_PROM=http://mine.monitoring.svc:9090"]
     changed = composed(tmp_path / "changed", configMapGenerator=[other])
@@ -474,8 +476,8 @@ def test_a_change_of_settings_restarts_the_pod_and_one_of_the_rules_does_not(tmp
     assert names[0] != names[1]
 
 
-def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
-    """Whether it is set in an overlay that the component is added to, or beside the component."""
+def test_a_custom_image_applies_to_the_janitor_too(tmp_path: Path) -> None:
+    """It is set in the overlay to which the component is added, or together with the component."""
     mine = OVERLAYS / "example"
     images = yaml.safe_load((mine / "kustomization.yaml").read_text())["images"]
     for docs in (
@@ -488,7 +490,7 @@ def test_an_image_of_ones_own_reaches_the_janitor_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["extender", SECOND])
-def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(name: str) -> None:
+def test_extender_calls_are_ignorable_and_every_rule_names_a_resource(name: str) -> None:
     (extender,) = scheduler_config(name)["extenders"]
     assert re.fullmatch(r"http://[\w.-]+:9000", extender.pop("urlPrefix"))
     verbs = {f"{verb}Verb": verb for verb in ("filter", "prioritize", "preempt")}
@@ -497,7 +499,7 @@ def test_a_scheduler_waits_for_nothing_and_just_bound_pods_count_by_a_resource(n
     assert all(rule.resource for rule in load_rules(OVERLAYS / name / "rules.yaml").rules)
 
 
-def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_that_marks_nothing() -> None:
+def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_in_dry_run() -> None:
     docs = rendered(SECOND)
     config = scheduler_config(SECOND)
     lease = {"resourceNamespace": SECOND, "resourceName": SECOND}
@@ -516,9 +518,9 @@ def test_the_second_scheduler_has_its_own_lease_and_a_dynsched_that_marks_nothin
     assert ours["args"] == [base["args"][0], "--dry-run", *base["args"][1:]]
 
 
-def test_the_scrape_example_names_the_node(tmp_path: Path) -> None:
-    """Some builds of Prometheus (Debian's) have no Kubernetes discovery: the labels that it would
-    give are written into a static target.
+def test_the_scrape_example_sets_the_node_label(tmp_path: Path) -> None:
+    """Some builds of Prometheus (Debian's) have no Kubernetes discovery, so its labels are written
+    into a static target.
     """
     text = (EXAMPLES / "prometheus-scrape.yaml").read_text()
     config = yaml.safe_load(text.replace("/var/run/secrets", str(tmp_path)))

@@ -1,5 +1,6 @@
-"""manifests/components/monitoring: alerts that fire when they should, figures that are right; and
-what the descheduler's query is answered, by Prometheus's own promtool.
+"""manifests/components/monitoring: alerts, recorded series, and the descheduler's query.
+
+Prometheus's own promtool evaluates them.
 """
 
 import json
@@ -18,7 +19,7 @@ from programs import ROOT, need, run
 from dynsched.web.app import ENDPOINTS
 
 FOLDER = ROOT / "tests/promtool"
-# As text: `0x300` is no number.
+# Values are read as text, because YAML would read `0x300` as a number.
 CASES: list[Doc] = yaml.load((FOLDER / "alerts.yaml").read_text(), Loader=yaml.BaseLoader)
 PAGE = ROOT / "docs/operate.md"
 RUNBOOKS = "https://github.com/OWNER/dynsched/blob/main/docs/operate.md"
@@ -31,7 +32,7 @@ def promtool(command: str, *arguments: str | Path) -> None:
 
 
 def labelled(text: str, **more: str) -> tuple[str, dict[str, str]]:
-    """`name{label="x"}`: the name, and its labels over these."""
+    """Name and labels of `name{label="x"}`; its labels override ``more``."""
     name, _, labels = text.partition("{")
     return name, more | dict(re.findall(r'(\w+)="(.*?)"', labels))
 
@@ -53,7 +54,7 @@ def firing(text: str) -> Doc:
 
 
 def case(given: Doc) -> Doc:
-    """One of our cases as promtool's."""
+    """One of our cases in promtool's format."""
     values = given["series"]
     if alive := given.get("alive"):
         ticks = f"0+30x{alive}"
@@ -81,7 +82,7 @@ def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
     promtool("test", cases)
 
 
-def test_each_alert_is_seen_firing_and_seen_quiet() -> None:
+def test_the_cases_show_each_alert_firing_and_each_case_has_a_quiet_moment() -> None:
     fired = {
         labelled(alert)[0]
         for each in CASES
@@ -92,35 +93,37 @@ def test_each_alert_is_seen_firing_and_seen_quiet() -> None:
     assert [each["name"] for each in CASES if all(each["fires"].values())] == []
 
 
-def test_each_alert_leads_to_its_part_of_the_page() -> None:
+def test_each_alert_links_to_its_section_of_the_page() -> None:
     for notes in (alert["annotations"] | {"of": alert["alert"]} for alert in ALERTS):
         assert notes.keys() == {"of", "summary", "description", "runbook_url"}
-        # The anchor that GitHub makes of the heading.
+        # The anchor that GitHub generates for the heading.
         assert notes["runbook_url"] == f"{RUNBOOKS}#{notes['of'].lower()}"
 
 
-def test_the_page_has_each_alert_as_it_is() -> None:
+def test_the_page_has_each_alert_with_its_severity_and_duration() -> None:
     section = r"^### (\w+)\n\n(Warning|Info) after (\w+)\. First: `(?:kubectl|dynsched) [^`\n]+`$"
     assert re.findall(section, PAGE.read_text(), re.MULTILINE) == [
         (alert["alert"], alert["labels"]["severity"].capitalize(), alert["for"]) for alert in ALERTS
     ]
 
 
-def test_the_figures_are_right(tmp_path: Path) -> None:
-    # Without the alerts: hours of them take longer than all of the figures.
+def test_the_recorded_series_are_right(tmp_path: Path) -> None:
+    # Without the alerts: hours of them take longer than all recorded series.
     groups = [group for group in RULE["spec"]["groups"] if "record" in group["rules"][0]]
     (tmp_path / "records.yaml").write_text(yaml.safe_dump({"groups": groups}))
     promtool("test", shutil.copy(FOLDER / "records.test.yaml", tmp_path))
 
 
-def test_the_descheduler_is_answered_verdicts_of_the_last_minute_alone(tmp_path: Path) -> None:
+def test_the_deschedulers_query_returns_only_verdicts_of_the_last_minute(tmp_path: Path) -> None:
     text = (FOLDER / "descheduler.test.yaml").read_text()
     path = tmp_path / "cases.yaml"
     path.write_text(text.replace("expr: QUERY", f"expr: {json.dumps(QUERY)}"))
     promtool("test", path)
 
 
-def test_the_dashboard_has_a_line_for_each_cluster_and_for_one_that_is_gone(tmp_path: Path) -> None:
+def test_the_dashboard_has_a_line_for_each_cluster_including_one_that_is_gone(
+    tmp_path: Path,
+) -> None:
     def whole(begun: re.Match[str]) -> str:
         return "expr: " + json.dumps(next(q for q in queries() if q.startswith(begun[1])))
 
@@ -131,8 +134,8 @@ def test_the_dashboard_has_a_line_for_each_cluster_and_for_one_that_is_gone(tmp_
     promtool("test", path)
 
 
-def test_the_rules_for_a_prometheus_without_an_operator() -> None:
-    """They record what is expected under the names that others read."""
+def test_recording_rules_work_without_an_operator() -> None:
+    """They record the expected values under the names that other tools read."""
     shipped = ROOT / "manifests/prometheus/rules.yaml"
     promtool("check", "--lint-fatal", shipped)
     promtool("test", FOLDER / "recording-rules.yaml")
@@ -141,7 +144,7 @@ def test_the_rules_for_a_prometheus_without_an_operator() -> None:
     assert {"HostMemoryUsagePercent", "node_mem_usage_avg_5m", "node_cpu_usage_avg_5m"} <= names
 
 
-def test_what_the_page_sends_to_long_storage_is_all_that_is_recorded_and_nothing_else() -> None:
+def test_the_pages_remote_write_filter_keeps_exactly_the_recorded_series() -> None:
     (relabel,) = re.findall(r'regex: "(namespace\S+)"', PAGE.read_text())
     for record in RECORDS:
         assert re.fullmatch(relabel, record["record"])
@@ -153,7 +156,7 @@ def rendered() -> list[Doc]:
     return kustomize(shipped("monitoring"))
 
 
-def test_grafana_and_prometheus_find_them(rendered: list[Doc]) -> None:
+def test_grafana_and_prometheus_find_dashboard_and_rules(rendered: list[Doc]) -> None:
     config = the(rendered, "ConfigMap", "dynsched-dashboard")
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert yaml.safe_load(config["data"]["dynsched.json"]) == DASHBOARD  # JSON is YAML

@@ -31,7 +31,7 @@ def check(doc: Doc, version: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*map(shipped, SHIPPED), *FILES], ids=lambda path: path.name)
-def test_it_fits_the_schemas(path: Path) -> None:
+def test_it_is_valid_against_the_schemas(path: Path) -> None:
     for doc in kustomize(path) if path.is_dir() else load_all(path):
         if doc["kind"] in OPERATOR_KINDS:
             assert doc["apiVersion"] == "monitoring.coreos.com/v1"

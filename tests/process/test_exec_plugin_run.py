@@ -16,9 +16,7 @@ LASTS = 6.0
 RULES = {**rules(), "order": {"score": {"load": 1}}, "extender": {}}
 
 
-async def test_the_plugin_runs_once_at_the_start_and_once_for_each_renewal(
-    prometheus, tmp_path
-) -> None:
+async def test_the_plugin_runs_once_at_the_start_and_once_per_renewal(prometheus, tmp_path) -> None:
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("a", 0))
         prometheus.set(load={"a": 10, "b": 10})

@@ -1,6 +1,4 @@
-"""The extender in the real process: `dynsched run`, asked as a scheduler asks; and what the page
-shows of pods.
-"""
+"""The extender of a real `dynsched run`, called like a scheduler calls it, and pod metrics."""
 
 import json
 import re
@@ -27,7 +25,7 @@ async def post(operator: Operator, path: str, body: Any) -> Any:
         return json.loads(await answer.text())
 
 
-async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
+async def test_its_responses_follow_the_measured_load_and_recently_bound_pods(
     cluster, prometheus, tmp_path
 ) -> None:
     await cluster.create_nodes(*"abc")
@@ -58,7 +56,7 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
         async def counted() -> bool:
             return (await scores())["b"] > 7
 
-        await until(counted, "the bound pods count")
+        await until(counted, "the bound pods are counted")
 
         await create(cluster, pod("on-hot", "c"))
 
@@ -69,9 +67,9 @@ async def test_it_answers_by_what_it_reads_and_by_what_was_bound(
             )
             return {state: float(count) for state, count in found}
 
-        async def all_told() -> bool:
+        async def all_counted() -> bool:
             return sum((await placed_pods()).values()) == 5
 
-        await until(all_told, "each pod is counted once")
+        await until(all_counted, "each pod is counted once")
         assert (await placed_pods())["hot"] >= 1
         assert await operator.stop() == 0, operator.log

@@ -25,7 +25,7 @@ STARTED = time.monotonic()
 
 
 class Load(Exporter):
-    """``values``: the load by the label that names a node; on the page also a busy CPU."""
+    """``values``: load by the label that names a node. The page also has CPU and memory metrics."""
 
     values: dict[tuple[str, str], float]
 
@@ -78,7 +78,7 @@ def _without_version(node):
     metadata = {
         key: value
         for key, value in node["metadata"].items()
-        # An emptied map is dropped by the one server and kept by the other; both mean the same.
+        # One server drops an emptied map and the other keeps it; both mean the same.
         if key not in {"resourceVersion", "managedFields"} and value != {}
     }
     return {**node, "metadata": metadata}
@@ -91,7 +91,7 @@ async def our_writes(cluster: Cluster) -> list[Write]:
 async def test_a_hot_node_is_marked_and_a_cooled_one_released(
     cluster, prometheus, exporter, tmp_path
 ) -> None:
-    """With label, taint and evidence together; what others put on nodes stays as it is."""
+    """The mark is label, taint and annotation; labels and taints of others stay as they are."""
     foreign = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
     ours = {"key": "dynsched.io/pressure", "value": "true", "effect": "PreferNoSchedule"}
     bodies = [make_node(name, index) for index, name in enumerate(["a", "b", "theirs"])]
@@ -117,7 +117,7 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
         await until(lambda: _reasons(cluster, "theirs", {"MarkConflict"}), "the Event")
 
         async def shown() -> dict[str, Any] | None:
-            """It follows the writes at the tick's end."""
+            """/nodes follows the writes at the end of the tick."""
             payload = await operator.nodes()
             return payload if payload["num"] else None
 
@@ -135,7 +135,7 @@ async def test_a_hot_node_is_marked_and_a_cooled_one_released(
         await until(lambda: _reasons(cluster, "b", {"Pressured", "Relieved"}), "the Event")
         assert await operator.stop() == 0
         assert "Traceback" not in operator.log
-    # kopf writes finalizers and annotations unless it is kept from it.
+    # kopf writes finalizers and annotations unless it is configured not to.
     for name, created in before.items():
         assert _without_version(await cluster.get_node(name)) == _without_version(created)
     writes = [(write.verb, write.name) for write in await our_writes(cluster)]
@@ -150,7 +150,7 @@ async def test_the_first_projects_rules_and_command_line_run_unchanged(
     flags = ["-kubeconfig", str(cluster.kubeconfig), "-prom", prometheus.url]
     flags += ["-r", str(rules), "-s", "1"]
     async with Operator(tmp_path, *flags, flag="-webaddr") as operator:
-        # The cap is half of three, rounded down: the hotter one.
+        # The cap is half of three nodes, rounded down: one, the hotter one.
         await until(lambda: is_marked(cluster, "mem"), "the hottest is marked")
         payload = await operator.nodes()
         assert [node["name"] for node in payload["nodes"] if node["pressured"]] == ["cpu", "mem"]

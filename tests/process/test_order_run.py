@@ -1,5 +1,6 @@
 """The order on a real API server and scheduler: what new pods get, where they go, when it ends.
-Which pods get what of it is in test_order_webhook.py, where the policies give the same.
+
+test_order_webhook.py tests which pods get which part of it, with the same policies.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ pytestmark = pytest.mark.slow
 ORDERS = "/apis/dynsched.io/v1/namespaces/default/nodeorders"
 ORDER = f"{ORDERS}/dynsched"
 LONG = "n" * 70
-"""The name of a node that is cooler than all others and that no preference can name."""
+"""The name of the coolest node, which is too long for a preference."""
 LOADS = {"hot": 95.0} | {f"n{number}": 45.0 + 5 * number for number in range(5)}
 RULES = rules(order={"score": {"load": 1}})
 FLAGS = ("--lease-namespace", "default")
@@ -70,10 +71,10 @@ def called(*words: str | Path) -> CompletedProcess[str]:
 
 
 async def of_pod(cluster: EnvtestCluster, name: str) -> dict[str, Any]:
-    """What `dynsched order` says."""
+    """The JSON output of `dynsched order`."""
     words = ("order", name, "--kubeconfig", cluster.kubeconfig, "-o", "json")
-    told: dict[str, Any] = json.loads((await asyncio.to_thread(called, *words)).stdout)
-    return told
+    found: dict[str, Any] = json.loads((await asyncio.to_thread(called, *words)).stdout)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
 
 
 async def problems(cluster: EnvtestCluster) -> list[str]:
-    """Why pods do not get the order, as the doctor finds it."""
+    """The reasons that doctor finds why pods do not get the order."""
     async with api_of(cluster.kubeconfig) as api:
         return [f"{what}: {fix}" for what, fix in await order_problems(api)]
 
@@ -137,9 +138,9 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
             assert not {"hot", "n4", "n3"} & (await placed(cluster, names)).keys()
         pod = (await cluster.get(f"{PODS}/pod-0")).ok["spec"]
         assert "'status'" in str(pod["affinity"])  # the soft affinity too
-        said = await of_pod(cluster, "pod-0")
-        assert [level["nodes"] for level in said["levels"]] == order
-        assert said["node"] == pod["nodeName"] == order[said["level"] - 1][0]
+        shown_order = await of_pod(cluster, "pod-0")
+        assert [level["nodes"] for level in shown_order["levels"]] == order
+        assert shown_order["node"] == pod["nodeName"] == order[shown_order["level"] - 1][0]
         assert await problems(cluster) == []
 
         async def is_counted() -> bool:
@@ -161,14 +162,15 @@ async def test_new_pods_prefer_the_coolest_until_dynsched_is_gone(
         await until_told(cluster, None, "the order ends by itself")
         (ended,) = await problems(cluster)
         assert ended.startswith("the object nodeorders/dynsched in namespace default has ended: ")
-    for more, status in (("--dry-run",), 200), ((), 404):  # the Lease may not have expired yet
+    # The Lease may not have expired yet, hence --take-lease.
+    for more, status in ((("--dry-run",), 200), ((), 404)):
         words = ("prune", "--take-lease", "--kubeconfig", cluster.kubeconfig, *more)
         done = await asyncio.to_thread(called, *words)
         assert f"{'would be ' if more else ''}deleted" in done.stderr
         assert (done.returncode, (await cluster.get(ORDER)).status) == (0, status)
 
 
-async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
+async def test_nodes_below_equal_below_are_equal_and_those_above_are_named(
     cluster, envtest, tmp_path: Path
 ) -> None:
     loads = {"n0": 10.0, "n1": 30.0, "warm": 60.0, "hot": 90.0}
@@ -182,10 +184,10 @@ async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
                 pod["metadata"] |= OWNED
                 _ = (await cluster.post(PODS, pod)).ok
                 await placed(cluster, ["web"])
-                said = await of_pod(cluster, "web")
-            levels = [(each["all_but"], each["nodes"]) for each in said["levels"]]
+                shown_order = await of_pod(cluster, "web")
+            levels = [(each["all_but"], each["nodes"]) for each in shown_order["levels"]]
             assert levels == [(True, ["hot", "warm"]), (False, ["warm"])]
-            assert (said["node"] in {"n0", "n1"}, said["level"]) == (True, 1)
+            assert (shown_order["node"] in {"n0", "n1"}, shown_order["level"]) == (True, 1)
             prometheus.set(load=dict.fromkeys(loads, 30.0))
             await until_told(cluster, None, "all are equal: kube-scheduler decides alone")
             assert (await cluster.get(ORDER)).status == 200
@@ -199,7 +201,7 @@ async def test_nodes_below_the_line_are_equal_and_those_above_are_named(
 async def test_the_replicas_of_a_workload_keep_their_spread_and_a_hot_node_gets_none(
     cluster, envtest, tmp_path, *, loads, count: int
 ) -> None:
-    """No node gets more than one replica beyond what the default scheduler gives it."""
+    """A node gets at most one replica more than an even spread over the nodes that are not hot."""
     nodes = {f"n{number}": float(load) for number, load in enumerate(loads)}
     hot = {name for name, load in nodes.items() if load > 80}
     async with FakePrometheus() as prometheus:
@@ -216,10 +218,10 @@ async def test_the_replicas_of_a_workload_keep_their_spread_and_a_hot_node_gets_
     assert not hot & by_order.keys()
 
 
-async def test_a_burst_that_the_scheduler_does_not_spread_goes_to_many_nodes(
+async def test_a_burst_of_pods_that_the_scheduler_does_not_spread_goes_to_many_nodes(
     cluster, envtest, tmp_path: Path
 ) -> None:
-    """The pods of a Job, and bare ones: all went to the two coolest of twelve nodes."""
+    """The pods of a Job and bare pods once all went to the two coolest of twelve nodes."""
     nodes = {f"{'n' * 42}{number:02}": 5.0 * number for number in range(1, 13)}
     async with FakePrometheus() as prometheus:
         await set_loads(cluster, prometheus, nodes)
@@ -244,10 +246,10 @@ def listed(node: str) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def in_force(cluster: EnvtestCluster, **spec: Any) -> AsyncIterator[None]:
-    """A NodeOrder that somebody else than dynsched has written, for almost a minute."""
+    """A NodeOrder that is in force for almost a minute and that dynsched has not written."""
     head = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder"}
     body = head | {"metadata": {"name": keys.ORDER_NAME}, "spec": {**spec, **ahead(55)}}
-    await cluster.delete(ORDER)  # what a dynsched of the test before left
+    await cluster.delete(ORDER)  # left by the dynsched of the previous test
     _ = (await cluster.post(ORDERS, body)).ok
     try:
         await until(lambda: told(cluster), "there is an order")
@@ -256,8 +258,8 @@ async def in_force(cluster: EnvtestCluster, **spec: Any) -> AsyncIterator[None]:
         await cluster.delete(ORDER)
 
 
-async def test_the_definition_refuses_what_no_label_can_be(cluster) -> None:
-    """kube-scheduler would never place a pod that prefers it."""
+async def test_the_definition_refuses_names_that_are_no_label_value(cluster) -> None:
+    """kube-scheduler would never place a pod that prefers such a name."""
     for node in (LONG[:64], "", "a b", "-a", "a\n"):
         spec = {"until": "2100-01-01T00:00:00Z", "lists": {"": listed(node)}}
         body = {"apiVersion": keys.ORDER_API, "kind": "NodeOrder", "spec": spec}
@@ -272,18 +274,18 @@ async def hold(cluster: EnvtestCluster, name: str, metadata: Any, terms: list[An
 
 
 async def release(cluster: EnvtestCluster, name: str, metadata: Any = None) -> dict[str, Any]:
-    """Remove all gates: the pod."""
+    """Remove all scheduling gates; return the pod."""
     change = {"metadata": metadata or {}, "spec": {"schedulingGates": []}}
     pod: dict[str, Any] = (await cluster.patch(f"{PODS}/{name}", change)).ok
     return pod
 
 
 @pytest.mark.parametrize("seconds", [-1, 90, 10**9])
-async def test_an_order_that_has_ended_or_is_for_more_than_a_minute_does_not_count(
+async def test_an_order_that_has_ended_or_lasts_more_than_a_minute_does_not_count(
     cluster, seconds
 ) -> None:
-    """By a wrong clock, or by a stolen token: it would stay in force when dynsched is gone. A held
-    pod keeps the order that it has.
+    """A wrong clock or a stolen token could write such an order, and it would stay in force after
+    dynsched is gone. A gated pod keeps the order that it has.
     """
     await hold(cluster, "held", GOT, OLD)
     async with in_force(cluster, **spec_of(LEVELS, 0.0)):
@@ -294,10 +296,10 @@ async def test_an_order_that_has_ended_or_is_for_more_than_a_minute_does_not_cou
         released = await release(cluster, "held", metadata={"labels": {"a": "b"}})
         assert own_and_order(released) == OLD
         _ = (await cluster.patch(ORDER, {"spec": ahead(45)})).ok
-        await until_told(cluster, [["n0"], ["n1"]], "it counts again")
+        await until_told(cluster, [["n0"], ["n1"]], "it is in force again")
 
 
-async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
+async def test_a_gated_pod_is_placed_according_to_the_order_at_its_release(
     cluster, prometheus, envtest, tmp_path: Path
 ) -> None:
     async with dynsched(cluster, prometheus, tmp_path, RULES, *FLAGS):
@@ -313,13 +315,13 @@ async def test_a_pod_that_was_held_is_bound_by_the_order_of_then(
         assert own_and_order(released)[:3] == BEFORE
         with scheduler(envtest, {}):
             await placed(cluster, ["held"])
-            said = await of_pod(cluster, "held")
-        assert ends[0] <= said["until"] <= ends[1]
-        assert [level["nodes"] for level in said["levels"]] == order
-        assert said["node"] in {"n1", "n2"}
+            shown_order = await of_pod(cluster, "held")
+        assert ends[0] <= shown_order["until"] <= ends[1]
+        assert [level["nodes"] for level in shown_order["levels"]] == order
+        assert shown_order["node"] in {"n1", "n2"}
 
 
-async def test_it_is_there_again_after_the_definition_is(
+async def test_the_order_is_written_again_after_its_definition_is_restored(
     cluster, prometheus, policy, tmp_path
 ) -> None:
     crd = BASE / "order/crd.yaml"
@@ -328,12 +330,13 @@ async def test_it_is_there_again_after_the_definition_is(
         await asyncio.to_thread(policy, "delete", "-f", crd)
         try:
 
-            async def is_told() -> bool:  # at first that the definition is being deleted
+            async def is_reported() -> bool:
+                # At first the error is that the definition is being deleted.
                 error = json.loads((await operator.get("/order"))[1])["error"] or ""
                 is_missing = "the definition of NodeOrder is missing (404); install it with "
                 return error.startswith(is_missing) and (await operator.get("/status"))[0] == 503
 
-            await until(is_told, "it is told that it cannot be written")
+            await until(is_reported, "the failed write is reported")
             assert await told(cluster) is None
         finally:
             await asyncio.to_thread(policy, "apply", "-f", crd)
@@ -341,7 +344,7 @@ async def test_it_is_there_again_after_the_definition_is(
         assert await operator.get("/status") == (200, "ok")
 
 
-async def test_it_is_withdrawn_where_nothing_is_known(cluster, prometheus, tmp_path) -> None:
+async def test_the_order_is_withdrawn_if_no_load_is_known(cluster, prometheus, tmp_path) -> None:
     content = {**RULES, "stale_after": "2s"}
     async with dynsched(cluster, prometheus, tmp_path, content, *FLAGS):
 

@@ -1,5 +1,7 @@
-"""The webhook of the order on real API servers: one pod is the same by it and by the policies; one
-that has no policies; and what goes wrong with it refuses no pod.
+"""The order's webhook on real API servers, with mutating policies and without.
+
+The webhook and the policies must change a pod in the same way, and no failure of the webhook may
+refuse a pod.
 """
 
 import asyncio
@@ -67,7 +69,7 @@ ASKS = {keys.AVOID_LABEL: "true"}
 NAME = "kubernetes.io/metadata.name"
 RULES = rules(order={"score": {"load": 1}})
 DEFAULT = 10
-"""Seconds that an API server waits for a webhook which does not say how long; ours says one."""
+"""Seconds that an API server waits for a webhook without timeoutSeconds; ours has one second."""
 
 
 @pytest.fixture
@@ -83,7 +85,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture(scope="module")
 def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    """With the policies, in two of three namespaces that ask for the order."""
+    """kubectl; the policies are applied to two of three namespaces that ask for the order."""
     folder = tmp_path_factory.mktemp("order")
     docs = list(yaml.safe_load_all(order_component("default")))
     for doc in docs:
@@ -97,7 +99,7 @@ def kubectl(envtest: Envtest, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 class Comparison:
-    """Two namespaces, one of which has the policies and the other one the webhook."""
+    """Creates a pod in namespaces with the policies, with the webhook and with both."""
 
     def __init__(self, cluster: EnvtestCluster, status: OrderStatus) -> None:
         self._cluster = cluster
@@ -128,7 +130,10 @@ class Comparison:
         return f"/api/v1/namespaces/{namespace}/pods"
 
     async def created(self, pod: Any) -> dict[str, Any]:
-        """The pod, which is the same by each way; of no token the second counts."""
+        """The created pod, which must be the same in all three namespaces.
+
+        Without a token the second of the creation chooses the list, so it must be the same too.
+        """
         while True:
             paths = map(self._path, (POLICY, WEBHOOK, BOTH))
             answers = await asyncio.gather(
@@ -139,7 +144,7 @@ class Comparison:
                 return self._same(pods)
 
     async def released(self, name: str, pod: Any) -> dict[str, Any]:
-        """The pod after its gates are gone."""
+        """The pod after its scheduling gates were removed."""
         pods = []
         for namespace in (POLICY, WEBHOOK):
             path, held = self._path(namespace), {**pod, "spec": {**pod["spec"]}}
@@ -150,7 +155,7 @@ class Comparison:
             assert before["metadata"].get("annotations") == pod["metadata"].get("annotations")
             free = {"spec": {"schedulingGates": None}}
             pods.append((await self._cluster.patch(f"{path}/{name}", free)).ok)
-            later = {"metadata": {"labels": {"a": "b"}}}  # it has no gates by now
+            later = {"metadata": {"labels": {"a": "b"}}}  # now without gates
             changed = (await self._cluster.patch(f"{path}/{name}", later)).ok
             assert changed["spec"] == pods[-1]["spec"]
         return self._same(pods)
@@ -177,7 +182,7 @@ async def comparison(cluster, kubectl, authority, tmp_path) -> AsyncIterator[Com
         async with configured(cluster, body):
             yield Comparison(cluster, status)
             await cluster.delete(ORDER)
-            for name in (POLICY, WEBHOOK):  # a scheduler of another module would place them
+            for name in (POLICY, WEBHOOK):  # the scheduler of another test module would place them
                 await cluster.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
 
 
@@ -185,8 +190,8 @@ def with_token(letters: str) -> dict[str, Any]:
     return {"volumes": [{"name": f"kube-api-access-{letters}zzz", "emptyDir": {}}]}
 
 
-async def test_a_pod_is_the_same_by_the_webhook_and_by_the_policies(comparison) -> None:
-    """Its affinity and its annotations, byte by byte."""
+async def test_webhook_and_policies_change_a_pod_in_the_same_way(comparison) -> None:
+    """Its affinity and annotations are equal byte for byte."""
     await comparison.put_in_force(POOLS)
     for metadata, more, want in GETS.values():
         pod = make_pod("app", **more)
@@ -218,7 +223,7 @@ async def test_a_pod_is_the_same_by_the_webhook_and_by_the_policies(comparison) 
             assert own_and_order(await comparison.created(pod))
 
 
-async def test_so_is_a_copied_pod(comparison) -> None:
+async def test_webhook_and_policies_change_a_copied_pod_in_the_same_way(comparison) -> None:
     for order, number in ((LEVELS, len(NEW)), (EQUAL, 0)):
         await comparison.put_in_force(order)
         for name, (metadata, terms, want) in RELEASED.items():
@@ -227,7 +232,9 @@ async def test_so_is_a_copied_pod(comparison) -> None:
             assert name != "both" or len(got) == len(BEFORE + AFTER) + number
 
 
-async def test_so_is_a_held_pod_after_its_release(comparison) -> None:
+async def test_webhook_and_policies_change_a_gated_pod_in_the_same_way_at_its_release(
+    comparison,
+) -> None:
     await comparison.put_in_force(LEVELS)
     for name, (metadata, terms, want) in RELEASED.items():
         pod = preferring(name, metadata, terms)
@@ -245,22 +252,22 @@ async def before(before_136: Envtest, tmp_path: Path) -> AsyncIterator[EnvtestCl
 
 @pytest.fixture
 def token(before: EnvtestCluster) -> Iterator[str]:
-    """Of the account that the component order-webhook has made."""
+    """A token of the service account that the component order-webhook creates."""
     with Kubectl(before.kubeconfig) as kubectl:
         kubectl.apply("-k", shipped("order-webhook"))
         yield kubectl.token("dynsched", "dynsched")
 
 
 async def created(cluster: EnvtestCluster) -> tuple[float, list[list[str]] | None]:
-    """How long the creation of a pod took, and the nodes of its levels."""
+    """Seconds that the creation of a pod took, and the nodes of its levels."""
     began = time.monotonic()
     levels = await told(cluster)
     return time.monotonic() - began, levels
 
 
-async def test_pods_get_the_order_where_no_policies_are(before, token, authority, tmp_path) -> None:
-    """Each of two replicas answers, with the rights of the component and with nothing written;
-    renewed certificates are read.
+async def test_pods_get_the_order_without_policies(before, token, authority, tmp_path) -> None:
+    """Each of two replicas answers with the component's permissions and without writing an object.
+    Renewed certificates are read.
     """
     folder = certificate(authority, tmp_path / "webhook")
     policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
@@ -298,7 +305,7 @@ async def test_pods_get_the_order_where_no_policies_are(before, token, authority
 
 
 async def reach(cluster: EnvtestCluster, body: Doc) -> None:
-    """Put another address into the configuration that is applied: no Service works here."""
+    """Put another address into the applied configuration, because Services do not work here."""
     path = f"{CONFIGURATIONS}/{keys.ORDER_POLICY}"
     client = body["webhooks"][0]["clientConfig"]
     found = (await cluster.get(path)).ok
@@ -310,7 +317,7 @@ async def _garbage(_request: web.Request) -> web.Response:
     return web.Response(text="<html>", content_type="text/html")
 
 
-async def test_whatever_is_wrong_with_it_pods_are_created_as_always(
+async def test_with_any_fault_of_the_webhook_pods_are_created_as_always(
     before, prometheus, authority, tmp_path
 ) -> None:
     folder = certificate(authority, tmp_path / "webhook")

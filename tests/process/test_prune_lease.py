@@ -1,5 +1,6 @@
-"""`dynsched prune`: not beside an instance that is running, and with `--if-lease-older-than` when
-nobody is there any more to see to the marks.
+"""`dynsched prune` refuses to run alongside an active instance.
+
+With `--if-lease-older-than` it prunes only once no instance maintains the marks any more.
 """
 
 import time
@@ -23,7 +24,7 @@ MARKED = {"metadata": {"labels": {"status": "presure"}}}
 
 @pytest.fixture
 async def cluster(cluster) -> Cluster:
-    """With a node that is marked."""
+    """A cluster with a marked node."""
     await cluster.create_node(make_node("a", 0, labels={"status": "presure"}))
     return cluster
 
@@ -33,7 +34,7 @@ async def marked(cluster: Cluster) -> bool:
 
 
 async def prune(cluster: Cluster, **more: Any) -> list[str]:
-    """The nodes from which marks were taken."""
+    """Prune; return the nodes whose marks were removed."""
     written = await single_pass.prune(
         single_pass.PruneOptions(kubeconfig=cluster.kubeconfig, **more)
     )
@@ -41,7 +42,7 @@ async def prune(cluster: Cluster, **more: Any) -> list[str]:
 
 
 def lease(age: float = 0.0, *, released: bool = False) -> dict[str, Any]:
-    """One that was renewed, or let go of, ``age`` seconds ago."""
+    """A Lease that was renewed, or released, ``age`` seconds ago."""
     wall = time.time() - age
     spec = held_by("pod-1", None, LeaseTimes(), wall)
     if released:
@@ -60,14 +61,14 @@ BY_HAND = {"metadata": {"name": "dynsched"}, "spec": {"holderIdentity": "by-hand
     ("found", "janitor_prunes", "person_prunes"),
     [
         pytest.param(lambda: None, True, True, id="none"),
-        pytest.param(lambda: lease(590, released=True), False, True, id="let go of of late"),
-        pytest.param(lambda: lease(610, released=True), True, True, id="let go of"),
-        pytest.param(lambda: lease(590), False, True, id="renewed of late"),
-        pytest.param(lambda: lease(610), True, True, id="nobody renews it"),
+        pytest.param(lambda: lease(590, released=True), False, True, id="released recently"),
+        pytest.param(lambda: lease(610, released=True), True, True, id="released"),
+        pytest.param(lambda: lease(590), False, True, id="renewed recently"),
+        pytest.param(lambda: lease(610), True, True, id="no longer renewed"),
         pytest.param(lambda: BY_HAND, True, True, id="without a time"),
     ],
 )
-async def test_marks_are_pruned_where_nobody_renews_the_lease(
+async def test_marks_are_pruned_if_nobody_renews_the_lease(
     cluster, found, janitor_prunes, person_prunes
 ) -> None:
     if (body := found()) is not None:
@@ -79,7 +80,7 @@ async def test_marks_are_pruned_where_nobody_renews_the_lease(
 
 
 @pytest.mark.parametrize("age", [0.0, 50.0, -HOUR], ids=["now", "late clock", "early clock"])
-async def test_marks_stay_where_the_lease_was_renewed_a_moment_ago(cluster, age) -> None:
+async def test_marks_stay_if_the_lease_was_renewed_recently(cluster, age) -> None:
     await hold(cluster, lease(age))
     assert await prune(cluster, lease_older_than=OLD_AFTER) == []
     with pytest.raises(AtWorkError, match="pod-1"):
@@ -89,8 +90,8 @@ async def test_marks_stay_where_the_lease_was_renewed_a_moment_ago(cluster, age)
     assert [write for write in await cluster.writes() if write.manager == "dynsched"] == []
 
 
-async def test_an_instance_that_sets_no_marks_is_in_nobodys_way(cluster, tmp_path) -> None:
-    """What the annotation names is removed; of the label alone nothing says that it is ours."""
+async def test_an_instance_that_sets_no_marks_does_not_prevent_pruning(cluster, tmp_path) -> None:
+    """The mark that the annotation records is removed; a label alone may be somebody else's."""
     await hold(cluster, lease())
     notes = {"dynsched.io/pressure": '{"label":"status=presure"}'}
     node = make_node("b", 1, labels={"status": "presure"})
@@ -105,10 +106,10 @@ TAINT = {"key": EVIDENCE, "value": "true", "effect": "PreferNoSchedule"}
 
 
 @pytest.mark.parametrize("rules", ["treshold: 80", None, "none named"], ids=["bad", "gone", "none"])
-async def test_it_needs_no_rules_to_find_what_any_rules_have_put(
+async def test_prune_finds_the_marks_of_any_rules_without_a_rules_file(
     cluster, tmp_path, caplog, rules
 ) -> None:
-    """The janitor read the file by which dynsched does not start, and failed each time."""
+    """The janitor once failed on the same broken rules file that kept dynsched from starting."""
     text = '{"label":"load=high","taint":"dynsched.io/pressure=true:PreferNoSchedule"}'
     both = {"labels": {"load": "high"}, "annotations": {EVIDENCE: text}}
     for name, written in ("b", both), ("c", {"annotations": {EVIDENCE: text}}):
@@ -127,8 +128,8 @@ async def test_it_needs_no_rules_to_find_what_any_rules_have_put(
     assert (str(file) in caplog.text) is bool(named)
 
 
-async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster) -> None:
-    """A person's kubeconfig names `default`, and the instance runs in `dynsched`."""
+async def test_an_instance_is_found_in_any_namespace(cluster) -> None:
+    """A person's kubeconfig may name `default` although the instance runs in `dynsched`."""
     await cluster.create_namespace("ops")
     await hold(cluster, lease(), "ops")
     with pytest.raises(AtWorkError, match="ops"):
@@ -140,7 +141,7 @@ async def test_an_instance_is_found_in_whatever_namespace_it_is(cluster) -> None
     assert await prune(cluster, lease_older_than=OLD_AFTER) == ["a"]
 
 
-async def test_who_may_not_list_leases_looks_into_one_namespace_and_else_into_none(sim) -> None:
+async def test_without_permission_to_list_leases_one_namespace_is_checked(sim) -> None:
     await sim.create_node(make_node("a", 0, labels={"status": "presure"}))
     await hold(sim, lease())
     sim.server.forbidden = {("list", "leases")}
@@ -154,10 +155,10 @@ async def test_who_may_not_list_leases_looks_into_one_namespace_and_else_into_no
 
 
 @pytest.mark.slow
-async def test_it_takes_the_lease_from_a_running_instance_which_writes_no_more(
+async def test_take_lease_stops_the_writes_of_a_running_instance(
     cluster, prometheus, tmp_path
 ) -> None:
-    """As before an uninstall: the instance is still there, and must not set the marks again."""
+    """As before an uninstall: the instance still runs and must not set the marks again."""
     await cluster.create_node(make_node("hot", 1))
     prometheus.set(load={"hot": 95, "a": 10})
     async with replica(cluster, prometheus, tmp_path) as operator:

@@ -1,4 +1,4 @@
-"""A start whose rules file is refused."""
+"""A start with a refused rules file."""
 
 import asyncio
 import sys
@@ -14,10 +14,10 @@ BAD = "rules: [{name: load, expr: load, treshold: 80}]\n"
 IN_A_POD = ("--interval", "0.2", "--pod-uid", "0e5f")
 
 
-async def test_in_a_pod_it_runs_without_rules_until_the_file_is_mended(
+async def test_in_a_pod_it_runs_without_rules_until_the_file_is_corrected(
     cluster, prometheus, tmp_path
 ) -> None:
-    """It was a loop of crashes, while the marks stayed and nobody removed them."""
+    """It once crashed in a loop, and nobody removed the marks."""
     await cluster.create_nodes("a", "b")
     prometheus.set(load={"a": HOT, "b": COOL})
     async with replica(cluster, prometheus, tmp_path, *IN_A_POD) as operator:
@@ -42,12 +42,12 @@ async def test_in_a_pod_it_runs_without_rules_until_the_file_is_mended(
         assert len(await cluster.writes("nodes")) == writes
 
         write_rules(tmp_path, rules())
-        await until(lambda: is_marked(cluster, "b"), "the rules of the mended file")
+        await until(lambda: is_marked(cluster, "b"), "the rules of the corrected file are in force")
         await until_status(operator, lambda found: found["ok"] and not found["rules_error"])
         assert await operator.stop() == 0
 
 
-async def test_outside_of_a_pod_it_ends(cluster, tmp_path) -> None:
+async def test_outside_of_a_pod_it_exits(cluster, tmp_path) -> None:
     (tmp_path / "rules.yaml").write_text(BAD)
     words = ("--kubeconfig", cluster.kubeconfig, "-r", tmp_path / "rules.yaml")
     done = await asyncio.to_thread(run, sys.executable, "-m", "dynsched", "run", *words)

@@ -1,4 +1,4 @@
-"""A real kube-scheduler beside the real process: pods keep off hot nodes, by each of the ways.
+"""A real kube-scheduler and the real process: every mechanism keeps pods off hot nodes.
 
 The scheduler's configurations are the shipped ones.
 """
@@ -56,15 +56,15 @@ async def cluster(envtest, tmp_path) -> AsyncIterator[EnvtestCluster]:
 
 @pytest.fixture
 async def prometheus(cluster) -> AsyncIterator[FakePrometheus]:
-    """It has measured three hot nodes and seven cool ones."""
+    """A Prometheus that has measured three hot nodes and seven cool ones."""
     async with FakePrometheus() as running:
         await set_loads(cluster, running, LOADS)
         yield running
 
 
 @pytest.fixture
-def beside(cluster, prometheus, envtest, tmp_path):
-    """dynsched that only advises, and a scheduler that asks it by the overlay's configuration."""
+def with_extender(cluster, prometheus, envtest, tmp_path):
+    """Run a dynsched that writes nothing, and a scheduler that calls it as in the overlay."""
 
     @asynccontextmanager
     async def run(content: dict[str, Any], overlay: str = "extender") -> AsyncIterator[Operator]:
@@ -80,7 +80,7 @@ def on_hot(counts: Counter[str]) -> int:
 
 
 async def test_a_mark_keeps_pods_off(cluster, prometheus, envtest, tmp_path) -> None:
-    """Those that avoid the label, and where there is a taint all."""
+    """It keeps off the pods that avoid the label; with a taint, all pods."""
     async with dynsched(cluster, prometheus, tmp_path, rules()) as operator:
         await marked(cluster, len(HOT))
         with scheduler(envtest):
@@ -99,18 +99,18 @@ async def _tainted(cluster: EnvtestCluster) -> bool:
 
 
 @pytest.mark.parametrize("method", ["linear", "relative"])
-async def test_the_extender_keeps_pods_off_without_a_herd(beside, cluster, method) -> None:
+async def test_the_extender_keeps_pods_off_without_a_herd(with_extender, cluster, method) -> None:
     profiles = {"default": {"score": {"load": 1}, "method": method}}
-    async with beside(rules(extender={"profiles": profiles})):
+    async with with_extender(rules(extender={"profiles": profiles})):
         counts = await placed(cluster, await replicas(cluster, BURST))
     assert on_hot(counts) == 0
     assert max(counts.values()) <= 2 * BURST / (len(LOADS) - len(HOT))
 
 
-async def test_what_reject_refuses_the_pods_event_tells_and_a_release_wakes_it(
+async def test_the_pods_event_has_the_reason_of_a_reject_and_a_release_retries_the_pod(
     cluster, prometheus, envtest, tmp_path
 ) -> None:
-    """It waited for five minutes: the scheduler asked before dynsched went by what it wrote."""
+    """The pod once waited five minutes: the scheduler asked before the release was in effect."""
     prometheus.set(load=dict.fromkeys(LOADS, 91.0))
     content = rules(extender={"reject": ["load"]})
     async with dynsched(cluster, prometheus, tmp_path, content) as operator:
@@ -123,8 +123,10 @@ async def test_what_reject_refuses_the_pods_event_tells_and_a_release_wakes_it(
             assert on_hot(await placed(cluster, names)) == 0
 
 
-async def test_no_pod_is_preempted_on_a_node_that_load_refuses(beside, cluster, prometheus) -> None:
-    """Every node is full; only on a cool one does it help to make room."""
+async def test_no_pod_is_preempted_on_a_node_that_is_rejected_for_its_load(
+    with_extender, cluster, prometheus
+) -> None:
+    """Every node is full, and preemption helps on the only cool node alone."""
     prometheus.set(load=dict.fromkeys(LOADS, 91.0) | {"cool-3": 25.0})
     for node in LOADS:
         pod = make_pod(f"full-{node}", cpu="6", nodeName=node)
@@ -133,7 +135,7 @@ async def test_no_pod_is_preempted_on_a_node_that_load_refuses(beside, cluster, 
     made = await cluster.post("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
     assert made.status in {201, 409}
     content = rules(extender={"reject": ["load"]})
-    async with beside(content):
+    async with with_extender(content):
         pod = make_pod("needy", cpu="6", priorityClassName="urgent")
         _ = (await cluster.post(PODS, pod)).ok
 
@@ -145,11 +147,11 @@ async def test_no_pod_is_preempted_on_a_node_that_load_refuses(beside, cluster, 
         assert await until(victims, "a pod makes room") == ["full-cool-3"]
 
 
-async def test_pods_are_scheduled_when_dynsched_is_killed(beside, cluster) -> None:
+async def test_pods_are_scheduled_when_dynsched_is_killed(with_extender, cluster) -> None:
     content = rules(extender={"reject": ["load"]})
-    async with beside(content) as operator:
+    async with with_extender(content) as operator:
         before = await placed(cluster, await replicas(cluster, COUNT // 2))
-        names = await replicas(cluster, COUNT)  # some of them are being asked about now
+        names = await replicas(cluster, COUNT)  # the scheduler is asking about some of them now
         assert await operator.stop(signal.SIGKILL) == -signal.SIGKILL
         await placed(cluster, names)
         after = await placed(cluster, await replicas(cluster, COUNT))
@@ -157,26 +159,27 @@ async def test_pods_are_scheduled_when_dynsched_is_killed(beside, cluster) -> No
     assert on_hot(after) > 0, "as without dynsched"
 
 
-async def test_pods_are_scheduled_when_dynsched_hangs(beside, cluster) -> None:
-    """A pod then waits for httpTimeout, 2 s, twice: once to filter and once to score."""
-    async with beside(rules()) as operator:
+async def test_pods_are_scheduled_when_dynsched_hangs(with_extender, cluster) -> None:
+    """A pod then waits for httpTimeout, 2 s, twice: for the filter and for the score."""
+    async with with_extender(rules()) as operator:
         operator.process.send_signal(signal.SIGSTOP)
         await placed(cluster, await replicas(cluster, 1))
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
-async def test_each_pod_is_bound_once_whoever_else_binds(
+async def test_each_pod_is_bound_once_even_if_others_bind_too(
     cluster, prometheus, envtest, tmp_path, ignorable
 ) -> None:
-    """Where errors are ``ignorable``, the scheduler binds by itself what dynsched did not."""
+    """If errors are ``ignorable``, the scheduler itself binds the pods that dynsched did not."""
     names, flags = [f"burst-{number}" for number in range(20)], ("--bind", "--no-leader-elect")
 
     async def make(number: int, name: str) -> None:
         _ = (await cluster.post(PODS, make_pod(name))).ok
-        if number % 3 == 0:  # somebody binds it in the same moment, and one of the two is late
+        if number % 3 == 0:  # somebody else binds it at the same moment, so one of the two is late
             body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "cool-0"}}
             await cluster.post(f"{PODS}/{name}/binding", body)
-        elif number % 3 == 1:  # a namesake: the scheduler may have been asked for the first one
+        # A new pod of the same name: the scheduler may still be placing the first one.
+        elif number % 3 == 1:
             await cluster.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
             _ = (await cluster.post(PODS, make_pod(name))).ok
 
@@ -196,11 +199,9 @@ async def test_each_pod_is_bound_once_whoever_else_binds(
     assert any(each.user_agent.startswith("dynsched/") for each in done)
 
 
-async def test_what_is_full_by_the_order_is_what_has_no_room_for_a_scheduler(
-    cluster, envtest
-) -> None:
-    """It counts each pod with a node: also one that named a node which has no room for it, and that
-    no kubelet starts. Containers without requests take a place, and nothing else.
+async def test_the_order_and_a_scheduler_agree_on_which_nodes_are_full(cluster, envtest) -> None:
+    """A scheduler counts every pod that has a node, including a pod that named a node without room
+    for it, which no kubelet starts. A pod without requests takes one of the node's pod slots only.
     """
     room = {"cpu": "8", "memory": "8Gi", "pods": "110"}
     of_node = {

@@ -1,4 +1,4 @@
-"""`dynsched plan` and `prune` as a person calls them, on a simulated cluster."""
+"""`dynsched plan` and `prune` from the command line, on a simulated cluster."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ RULES = {"guard": OPEN, "rules": [CPU, {**MEM, "for": "1m"}]}
 
 @pytest.fixture
 async def cluster(sim) -> SimCluster:
-    """With four nodes."""
+    """A cluster with four nodes."""
     await sim.create_nodes(*"abcd")
     return sim
 
@@ -40,8 +40,8 @@ async def patched(cluster: SimCluster) -> list[str]:
     return [write.name for write in await cluster.writes() if write.verb == "patch"]
 
 
-async def test_a_rule_that_could_not_be_queried_is_no_success(call, prometheus) -> None:
-    """It ended with "Nothing to change." and 0; with `-o json` stdout was `[]`."""
+async def test_a_failed_query_of_a_rule_is_exit_code_1(call, prometheus) -> None:
+    """It once printed "Nothing to change." with exit code 0, and `[]` with `-o json`."""
     prometheus.set(cpu={"a": 10.0, "b": 20.0})
     prometheus.failing = {"mem": 400}
     code, output, errors = await call("plan")
@@ -62,16 +62,16 @@ async def test_a_dry_run_writes_nothing(call, cluster, prometheus) -> None:
     await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     prometheus.set(cpu={"a": 95.0}, mem={"a": 10.0})
     cluster.server.requests.clear()
-    for command, said in ((("plan",), "mark a"), (("prune", "--dry-run"), "release b")):
+    for command, change in ((("plan",), "mark a"), (("prune", "--dry-run"), "release b")):
         code, output, errors = await call(*command)
-        assert (code, errors, said in " ".join(output.split())) == (0, "", True)
+        assert (code, errors, change in " ".join(output.split())) == (0, "", True)
     assert await cluster.writes() == []
 
 
-async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each_rule(
+async def test_an_unreachable_prometheus_is_reported_once_and_not_per_rule(
     call, prometheus
 ) -> None:
-    """It was three lines a rule."""
+    """There were once three lines per rule."""
     await prometheus.down()
     code, output, errors = await call("plan")
     assert (code, output, len(errors.splitlines())) == (1, "", 1)
@@ -79,7 +79,7 @@ async def test_a_prometheus_that_cannot_be_reached_is_told_once_and_not_for_each
     assert "connection refused" in errors
 
 
-async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
+async def test_prune_prints_what_it_removed_and_fails_if_something_is_left(
     call, cluster, tmp_path, monkeypatch
 ) -> None:
     write_rules(tmp_path, {**RULES, "mark": {"label": "load=high"}})
@@ -87,7 +87,7 @@ async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
         await cluster.patch_node(name, {"metadata": {"labels": {"load": "high"}}})
     monkeypatch.chdir("/")
     assert (await call("prune"))[:2] == (0, "Nothing to change.\n")
-    monkeypatch.chdir(tmp_path)  # the rules.yaml there says what to prune
+    monkeypatch.chdir(tmp_path)  # the rules.yaml in this folder names the mark to prune
     code, output, _ = await call("prune", "--dry-run")
     found = [line.split()[:4] for line in output.splitlines()[1:]]
     assert (code, found) == (0, [["release", each, "label", "load-"] for each in "ab"])
@@ -98,8 +98,8 @@ async def test_prune_prints_what_it_removed_and_fails_where_not_all_was(
     assert errors.startswith("Error: b: ")
 
 
-async def test_prune_says_in_one_line_why_it_prunes_nothing(call, cluster) -> None:
-    """Exit code 0 where the janitor has nothing to do, and 1 where a person is refused."""
+async def test_prune_prints_in_one_line_why_it_prunes_nothing(call, cluster) -> None:
+    """Exit code 0 if the janitor has nothing to do, 1 if a person's prune is refused."""
     await cluster.patch_node("b", {"metadata": {"labels": {"status": "presure"}}})
     spec = held_by("pod-1", None, LeaseTimes(), time.time())
     _ = (await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": spec})).ok

@@ -1,4 +1,4 @@
-"""What a command waits for at its start: the packages that it imports."""
+"""The start of a command: the packages that it imports."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ except SystemExit:
 
 
 def imported(*arguments: str) -> set[str]:
-    """The modules that a process of these arguments has in the end."""
+    """The modules that a process with these arguments has imported when it ends."""
     done = run(sys.executable, "-c", PROGRAM, *arguments, cwd=ROOT, check=True)
     return set(done.stderr.splitlines()[-1].split())
 
@@ -34,19 +34,19 @@ def imported(*arguments: str) -> set[str]:
         ("collect --pushgateway http://localhost:1 --ip 127.0.0.1 --once", set()),
     ],
 )
-def test_what_needs_no_cluster_waits_for_no_package_of_it(command, needs) -> None:
+def test_commands_that_need_no_cluster_do_not_import_its_packages(command, needs) -> None:
     assert imported(*command.split()) & HEAVY == needs
 
 
-def test_a_process_that_runs_waits_neither_for_the_simulator_nor_for_tables() -> None:
+def test_run_imports_neither_the_simulator_nor_tables() -> None:
     modules = imported("run", "--rules", "no-such-file")
 
-    assert "kopf" in modules  # it came so far
+    assert "kopf" in modules  # the imports of `run` were reached
     assert not {"dynsched_sim", "dynsched_sim.demo", "rich"} & modules
 
 
-def test_sigterm_ends_it_also_before_it_is_set_up() -> None:
-    """As the first process of a container, whose signals without handler are not delivered."""
+def test_sigterm_ends_it_even_before_it_is_set_up() -> None:
+    """The kernel delivers no unhandled signals to the first process of a container."""
     program = """
 import os, signal, sys, types
 commands = types.ModuleType("dynsched.cli.commands")
@@ -71,7 +71,7 @@ REFUSED = "Prometheus at http://127.0.0.1:1: connection refused"
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "expected"),
     [
         ("check rules.yaml", "rules.yaml: 2 rules"),
         ("check rules.yaml --prom http://127.0.0.1:1", REFUSED),
@@ -82,10 +82,8 @@ REFUSED = "Prometheus at http://127.0.0.1:1: connection refused"
         ("prune", "no cluster configuration"),
     ],
 )
-def test_what_people_run_beside_kubectl_starts_without_the_modules_of_unix(
-    tmp_path, command, told
-) -> None:
+def test_commands_for_a_workstation_start_without_unix_modules(tmp_path, command, expected) -> None:
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "none")}
     done = run(sys.executable, "-c", AS_ON_WINDOWS, *command.split(), cwd=ROOT, env=environment)
-    assert told in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -1,6 +1,4 @@
-"""`dynsched top` as a person calls it, and the Prometheus that it, `plan` and others find, on a
-simulated cluster.
-"""
+"""`dynsched top` on a simulated cluster, and how it, `plan` and others find Prometheus."""
 
 import asyncio
 import contextlib
@@ -26,8 +24,8 @@ NO_RIGHTS = {("list", "pods"), ("list", "services"), ("list", "nodes.metrics.k8s
 
 @pytest.fixture
 async def cluster(sim) -> SimCluster:
-    """Three nodes of 7.91 cores. On one a pod requests all of them; one is marked as hot, because
-    nodes that were created just now have no past in which `for` could have passed.
+    """Three nodes of 7.91 cores. On one, a pod requests nearly all of them. One is marked as hot,
+    because nodes that have just been created have no history in which `for` could have elapsed.
     """
     await sim.create_nodes(*NODES)
     await sim.patch_node("busy", {"metadata": {"labels": {"status": "presure"}}})
@@ -41,7 +39,7 @@ async def cluster(sim) -> SimCluster:
 
 @pytest.fixture
 def call(cluster, tmp_path, monkeypatch, capsys) -> Call:
-    """Run a command where there is no rules.yaml: (exit code, stdout, stderr)."""
+    """Run a command in a folder without rules.yaml: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
     async def called(*words: str) -> Ended:
@@ -53,7 +51,7 @@ def call(cluster, tmp_path, monkeypatch, capsys) -> Call:
 
 @contextlib.asynccontextmanager
 async def installed(cluster: SimCluster, prometheus: FakePrometheus) -> AsyncIterator[None]:
-    """For ten minutes it has measured the nodes."""
+    """A Prometheus that has measured the nodes for ten minutes, with its Service."""
     cpu = {"busy": 91.0, "cool": 20.0, "full": 30.0}
     prometheus.set(600, **{CPU: cpu, MEMORY: dict.fromkeys(NODES, 12.0)})
     labels = {"app": "kube-prometheus-stack-prometheus"}
@@ -94,7 +92,7 @@ async def test_prometheus_is_found_and_the_nodes_are_shown_worst_first(
     assert not await cluster.writes()
 
 
-async def test_a_prometheus_that_is_named_is_asked_and_none_is_looked_for(
+async def test_a_prometheus_given_by_flag_is_queried_and_none_is_searched(
     call, cluster, prometheus
 ) -> None:
     prometheus.set(600, **{CPU: {"busy": 90.0}})
@@ -105,7 +103,7 @@ async def test_a_prometheus_that_is_named_is_asked_and_none_is_looked_for(
 
 
 @pytest.mark.parametrize("has_prometheus", [False, True])
-async def test_metrics_server_is_asked_where_no_prometheus_measures_the_nodes(
+async def test_metrics_server_is_queried_if_no_prometheus_measures_the_nodes(
     call, cluster, prometheus, has_prometheus
 ) -> None:
     for name, cpu in (("busy", "7500m"), ("cool", "1"), ("full", "2")):
@@ -126,7 +124,7 @@ async def test_metrics_server_is_asked_where_no_prometheus_measures_the_nodes(
     assert found["nodes"][2]["new_pods"]["rank"] == 1
 
 
-async def test_without_both_the_requests_are_shown_and_that_they_are_all(call) -> None:
+async def test_without_both_only_requests_are_shown_with_a_hint(call) -> None:
     found = await report(call)
     assert (found["source"], found["totals"]["hot"]) == (None, None)
     assert [node["name"] for node in found["nodes"]] == ["full", "busy", "cool"]
@@ -137,7 +135,7 @@ async def test_without_both_the_requests_are_shown_and_that_they_are_all(call) -
     assert "install metrics-server" in output.splitlines()[-1]
 
 
-async def test_who_may_list_nodes_alone_sees_them_and_which_rights_are_missing(
+async def test_a_user_who_may_only_list_nodes_sees_them_and_the_missing_permissions(
     call, cluster
 ) -> None:
     cluster.server.serves_metrics = True
@@ -155,7 +153,9 @@ async def test_who_may_list_nodes_alone_sees_them_and_which_rights_are_missing(
     assert (code, output, "may not list nodes: " in errors) == (1, "", True)
 
 
-async def test_who_may_not_ask_prometheus_is_told_by_which_name(call, cluster, prometheus) -> None:
+async def test_a_missing_permission_for_prometheus_is_named_in_a_note(
+    call, cluster, prometheus
+) -> None:
     cluster.server.forbidden = {("get", "services/proxy")}
     async with installed(cluster, prometheus):
         notes = (await report(call))["notes"]
@@ -177,7 +177,7 @@ async def test_no_credential_goes_through_the_api_server(call, cluster, promethe
     ("command", "shows"),
     [("plan", "node-cpu 91 > 80"), ("doctor", ""), ("backtest", "node-cpu")],
 )
-async def test_others_find_it_too_and_go_by_the_rules_that_ship(
+async def test_other_commands_find_prometheus_too_and_use_the_shipped_rules(
     call, cluster, prometheus, command, shows
 ) -> None:
     async with installed(cluster, prometheus):
@@ -190,13 +190,13 @@ async def test_others_find_it_too_and_go_by_the_rules_that_ship(
     assert prometheus.paths
 
 
-async def test_where_there_is_none_plan_asks_this_machine(call) -> None:
+async def test_without_a_prometheus_in_the_cluster_plan_queries_localhost(call) -> None:
     _, _, errors = await call("plan")
     assert "No Service has the labels of a known Prometheus" in errors
     assert "Prometheus at http://localhost:9090: " in errors
 
 
-async def test_the_rules_of_this_folder_come_before_those_that_ship(
+async def test_a_rules_file_in_the_folder_overrides_the_shipped_rules(
     call, prometheus, tmp_path: Path
 ) -> None:
     rules = '{"rules": [{"name": "mine", "expr": "load", "threshold": 80}]}'

@@ -1,4 +1,4 @@
-"""What an API server does, for what dynsched uses: the same on the real and the simulated one."""
+"""The API server behaviour that dynsched uses; it is the same on a real and a simulated server."""
 
 import asyncio
 import re
@@ -14,7 +14,7 @@ LABELLED = {"metadata": {"labels": {"x": "1"}}}
 
 
 def refusal(answer: Answer) -> tuple[int, str, str]:
-    """A Status in short; its shape is checked on the way."""
+    """Code, reason and message of a Status, whose other fields are asserted."""
     body = answer.body
     assert (body["kind"], body["apiVersion"], body["status"]) == ("Status", "v1", "Failure")
     assert body["code"] == answer.status
@@ -36,11 +36,11 @@ def lease(name: str = "l", **spec: Any) -> dict[str, Any]:
 
 
 def event(name: str = "e", **more: Any) -> dict[str, Any]:
-    told = {"reason": "Pressured", "message": "cpu 91 > 80", "type": "Warning", "count": 1}
-    told |= dict.fromkeys(("firstTimestamp", "lastTimestamp"), "2026-01-01T00:00:00Z")
+    fields = {"reason": "Pressured", "message": "cpu 91 > 80", "type": "Warning", "count": 1}
+    fields |= dict.fromkeys(("firstTimestamp", "lastTimestamp"), "2026-01-01T00:00:00Z")
     about = {"involvedObject": {"kind": "Node", "name": "a"}, "source": {"component": "dynsched"}}
     head = {"apiVersion": "v1", "kind": "Event"}
-    return head | {"metadata": {"name": name, "namespace": "default"}} | told | about | more
+    return head | {"metadata": {"name": name, "namespace": "default"}} | fields | about | more
 
 
 def version(body: dict[str, Any]) -> str:
@@ -72,9 +72,9 @@ async def test_a_stale_version_in_a_patch_is_a_conflict(cluster: Cluster) -> Non
     second = await cluster.patch_node("a", {"metadata": {"labels": {"x": "1"}}})
     stale = {"metadata": {"resourceVersion": version(first), "labels": {"x": "2"}}}
     answer = await cluster.patch(A, stale)
-    told = 'Operation cannot be fulfilled on nodes "a": the object has been modified; please apply'
-    told += " your changes to the latest version and try again"
-    assert refusal(answer) == (409, "Conflict", told)
+    text = 'Operation cannot be fulfilled on nodes "a": the object has been modified; please apply'
+    text += " your changes to the latest version and try again"
+    assert refusal(answer) == (409, "Conflict", text)
     assert answer.body["details"] == {"name": "a", "kind": "nodes"}
     assert await cluster.get_node("a") == second
     fresh = {"metadata": {"resourceVersion": version(second), "labels": {"x": "2"}}}
@@ -89,13 +89,13 @@ A = f"{NODES}/a"
 
 
 def refused(
-    method: str, path: str, body: Any, code: int, reason: str, *told: str, **how: Any
+    method: str, path: str, body: Any, code: int, reason: str, *texts: str, **how: Any
 ) -> tuple[Any, ...]:
-    return method, path, body, code, reason, told, how
+    return method, path, body, code, reason, texts, how
 
 
 REFUSALS = [
-    # what is not there
+    # missing objects and resources
     refused("GET", f"{NODES}/nope", None, 404, "NotFound", 'nodes "nope" not found'),
     refused("GET", f"{LEASES}/nope", None, 404, "NotFound", "leases.coordination.k8s.io"),
     refused("POST", EVENTS_ELSEWHERE.format("elsewhere"), event() | {"metadata": {"name": "e"}},
@@ -115,8 +115,8 @@ REFUSALS = [
       for labels in ({"x": "no good"}, {"no good": ""}, {"a/b/c": ""}, {"x": "y" * 64})),
     refused("PATCH", A, {"metadata": {"annotations": {"no good": ""}}}, 422, "Invalid",
             "metadata.annotations: "),
-    *(refused("PATCH", A, {"spec": {"taints": taints}}, 422, "Invalid", f"metadata.{field}: ", told)
-      for taints, field, told in (
+    *(refused("PATCH", A, {"spec": {"taints": taints}}, 422, "Invalid", f"metadata.{field}: ", text)
+      for taints, field, text in (
           ([{"key": "a"}], "taints[0].effect", "Required value"),
           ([{"key": "a", "effect": "Soft"}], "taints[0].effect",
            'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'),
@@ -139,18 +139,18 @@ REFUSALS = [
 ]  # fmt: skip
 
 
-async def test_what_is_refused_says_why_and_changes_nothing(cluster: Cluster) -> None:
+async def test_a_refusal_has_a_reason_and_changes_nothing(cluster: Cluster) -> None:
     before = await cluster.create_node(node("a", x="1"))
     kept = (await cluster.post(LEASES, lease())).ok
-    for method, path, body, code, reason, told, how in REFUSALS:
+    for method, path, body, code, reason, texts, how in REFUSALS:
         answer = await cluster.request(method, path, body, **how)
         status, why, message = refusal(answer)
         assert status == code, (method, path, body, message)
         assert why == reason or not reason, (why, message)
-        for words in told:
+        for words in texts:
             assert words in message, (words, message)
         details = answer.body.get("details", {})
-        if code == 404 and reason == "NotFound" and told and "not found" in told[0]:
+        if code == 404 and reason == "NotFound" and texts and "not found" in texts[0]:
             assert details["name"] in ("nope", "elsewhere")
     for path in ("/nope", "/apis/nope.example.com/v1", "/foo/bar"):
         answer = await cluster.get(path)
@@ -160,7 +160,9 @@ async def test_what_is_refused_says_why_and_changes_nothing(cluster: Cluster) ->
     assert [n["metadata"]["name"] for n in await cluster.list_nodes()] == ["a"]
 
 
-async def test_a_put_replaces_all_but_the_status_and_a_delete_is_told(cluster: Cluster) -> None:
+async def test_a_put_replaces_all_but_the_status_and_a_delete_returns_a_status(
+    cluster: Cluster,
+) -> None:
     before = await cluster.create_node(node("a", x="1"))
     sent = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"y": "1"}}}
     body = (await cluster.put(A, sent)).ok
@@ -170,7 +172,7 @@ async def test_a_put_replaces_all_but_the_status_and_a_delete_is_told(cluster: C
     answer = (await cluster.delete(A)).ok
     assert answer["status"] == "Success"
     assert answer["details"] == {"name": "a", "kind": "nodes", "uid": body["metadata"]["uid"]}
-    # A lease is not put without a version.
+    # A put of a Lease needs a resourceVersion.
     body = (await cluster.post(LEASES, lease())).ok
     renewed = body | {"spec": body["spec"] | {"renewTime": "2026-01-01T00:00:00.123456Z"}}
     after = (await cluster.put(f"{LEASES}/l", renewed)).ok
@@ -198,7 +200,7 @@ async def test_a_list_is_paged_consistently(cluster: Cluster) -> None:
     assert "continue" not in pages[2]["metadata"]
 
 
-async def test_selectors_and_version_zero_which_gives_everything_whatever_the_limit(
+async def test_selectors_work_and_version_zero_returns_everything_despite_a_limit(
     cluster: Cluster,
 ) -> None:
     await cluster.create_node(node("a", pool="x", zone="1"))
@@ -216,14 +218,14 @@ async def test_selectors_and_version_zero_which_gives_everything_whatever_the_li
         for selector, names in selectors.items():
             found = (await cluster.get(NODES, **{kind: selector})).ok["items"]
             assert "".join(n["metadata"]["name"] for n in found) == names, selector
-    async with asyncio.timeout(90):  # the real server's cache may be a little behind
+    async with asyncio.timeout(90):  # the real server's cache may lag a little
         while len((await cluster.get(NODES, resourceVersion=0, limit=1)).ok["items"]) != 4:
             await asyncio.sleep(0.05)
     pods = await cluster.get("/api/v1/pods", fieldSelector="spec.nodeName=a,status.phase!=Failed")
     assert pods.ok["items"] == []
     async with cluster.watch(NODES, resourceVersion=0, timeoutSeconds=30) as watch:
-        told = [await watch.next() or {} for _ in range(4)]  # what is there already
-    assert {(e["type"], e["object"]["metadata"]["name"]) for e in told} == {
+        events = [await watch.next() or {} for _ in range(4)]  # the existing nodes
+    assert {(e["type"], e["object"]["metadata"]["name"]) for e in events} == {
         ("ADDED", name) for name in "abcd"
     }
 
@@ -231,7 +233,7 @@ async def test_selectors_and_version_zero_which_gives_everything_whatever_the_li
 async def test_a_token_and_a_watch_expire_with_the_history(cluster: Cluster) -> None:
     for name in "abc":
         _ = (await cluster.post(EVENTS, event(f"e{name}"))).ok
-    # Not of nodes: their pages come from the real server's own cache, which outlives compaction.
+    # Events, not nodes: a real server pages nodes from its cache, which outlives compaction.
     first = (await cluster.get(EVENTS, limit=1)).ok
     for name in "de":
         _ = (await cluster.post(EVENTS, event(f"e{name}"))).ok
@@ -241,13 +243,13 @@ async def test_a_token_and_a_watch_expire_with_the_history(cluster: Cluster) -> 
     assert (code, reason) == (410, "Expired")
     assert message.startswith("The provided continue parameter is too old")
     async with cluster.watch(EVENTS, resourceVersion=version(first), timeoutSeconds=30) as watch:
-        (told,) = await watch.rest()
-    assert (told["type"], told["object"]["kind"]) == ("ERROR", "Status")
-    found = [told["object"][key] for key in ("status", "code", "reason")]
+        (error,) = await watch.rest()
+    assert (error["type"], error["object"]["kind"]) == ("ERROR", "Status")
+    found = [error["object"][key] for key in ("status", "code", "reason")]
     assert found == ["Failure", 410, "Expired"]
 
 
-async def test_a_watch_tells_every_change_once_and_in_order(cluster: Cluster) -> None:
+async def test_a_watch_delivers_every_change_once_and_in_order(cluster: Cluster) -> None:
     await cluster.create_node(node("before"))
     start = version((await cluster.get(NODES)).ok)
     await cluster.create_node(node("a"))
@@ -255,9 +257,9 @@ async def test_a_watch_tells_every_change_once_and_in_order(cluster: Cluster) ->
         changed = await cluster.patch_node("a", LABELLED)
         await cluster.patch_node("a", LABELLED)  # no change, no event
         await cluster.delete_node("a")
-        told = [await watch.next() or {} for _ in range(3)]
-    assert [event["type"] for event in told] == ["ADDED", "MODIFIED", "DELETED"]
-    added, modified, deleted = (event["object"] for event in told)
+        events = [await watch.next() or {} for _ in range(3)]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+    added, modified, deleted = (event["object"] for event in events)
     assert (added["kind"], added["apiVersion"], modified) == ("Node", "v1", changed)
     assert deleted["metadata"]["labels"] == {"x": "1"}
     assert int(version(added)) < int(version(modified)) < int(version(deleted))
@@ -271,13 +273,13 @@ async def test_a_watch_through_a_selector_sees_nodes_enter_and_leave(cluster: Cl
         for labels in ({"status": "presure"}, {"x": "1"}, {"status": None}, {"x": "2"}):
             await cluster.patch_node("a", {"metadata": {"labels": labels}})
         await cluster.create_node(node("b", status="presure"))
-        told = [await watch.next() or {} for _ in range(4)]
+        events = [await watch.next() or {} for _ in range(4)]
     marked, both = {"status": "presure"}, {"status": "presure", "x": "1"}
-    found = [(event["type"], event["object"]["metadata"]["labels"]) for event in told]
+    found = [(event["type"], event["object"]["metadata"]["labels"]) for event in events]
     assert found == [("ADDED", marked), ("MODIFIED", both), ("DELETED", both), ("ADDED", marked)]
 
 
-async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:
+async def test_a_403_names_the_user_the_verb_and_the_resource(cluster: Cluster) -> None:
     stranger = None
     if isinstance(cluster, SimCluster):
         cluster.server.forbidden = {("patch", "nodes"), ("list", "nodes"), ("get", "leases")}
@@ -285,7 +287,7 @@ async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:
         stranger = cluster.servers.stranger_token
     denied = 'forbidden: User "'
     of = 'group "coordination.k8s.io" in the namespace "default"'
-    for method, path, what, told in (
+    for method, path, what, action in (
         ("PATCH", A, 'nodes "a"', 'patch resource "nodes" in API group "" at the cluster scope'),
         ("GET", NODES, "nodes", 'list resource "nodes" in API group "" at the cluster scope'),
         ("GET", LEASE, 'leases.coordination.k8s.io "l"', f'get resource "leases" in API {of}'),
@@ -293,4 +295,4 @@ async def test_a_refusal_names_who_may_not_do_what(cluster: Cluster) -> None:
         code, reason, message = refusal(await cluster.request(method, path, {}, token=stranger))
         assert (code, reason) == (403, "Forbidden")
         assert message.startswith(f"{what} is {denied}")
-        assert message.endswith(f'" cannot {told}')
+        assert message.endswith(f'" cannot {action}')

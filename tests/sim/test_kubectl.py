@@ -1,4 +1,4 @@
-"""A stock kubectl against the simulated API server: what a person does after ``dynsched demo``."""
+"""A stock kubectl with the simulated API server: commands that a person runs in the demo."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ SOFT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 @pytest.fixture
 def kubectl(sim: SimCluster) -> Callable[..., Awaitable[str]]:
-    """In a thread: the server runs in this one."""
+    """kubectl in another thread, because the server runs in this one."""
     return partial(asyncio.to_thread, Kubectl(sim.kubeconfig))
 
 
@@ -28,7 +28,7 @@ async def nodes(sim: SimCluster) -> list[str]:
     return names
 
 
-async def test_get_nodes_with_a_label_column(sim, kubectl, nodes) -> None:
+async def test_get_nodes_shows_a_label_column(sim, kubectl, nodes) -> None:
     await sim.patch_node("worker-1", {"metadata": {"labels": {"status": "presure"}}})
     head, *found = map(str.split, (await kubectl("get", "nodes", "-L", "status")).splitlines())
     assert head == ["NAME", "STATUS", "ROLES", "AGE", "VERSION", "STATUS"]
@@ -49,13 +49,13 @@ async def test_get_nodes_with_a_label_column(sim, kubectl, nodes) -> None:
 async def test_describe_node_shows_labels_taints_conditions_and_events(sim, kubectl, nodes) -> None:
     await kubectl("taint", "node", "worker-1", SOFT)
     await kubectl("cordon", "worker-1")
-    # Every kubectl finds the events that have the node's name in the place of its uid, as
-    # kubelets write them; older ones find no others.
+    # Kubelets write events with the node's name as its uid. Every kubectl finds these; older
+    # versions find no others.
     body = {"involvedObject": {"kind": "Node", "name": "worker-1", "uid": "worker-1"}}
     body |= {"metadata": {"name": "worker-1.1", "namespace": "default"}, "type": "Warning"}
     body |= {"reason": "Pressured", "message": "node-cpu 91 > 80", "count": 1}
     _ = (await sim.post(EVENTS, body)).ok
-    told = await kubectl("describe", "node", "worker-1")
+    output = await kubectl("describe", "node", "worker-1")
     parts = (
         f"Taints:             {SOFT}",
         "KubeletReady",
@@ -63,4 +63,4 @@ async def test_describe_node_shows_labels_taints_conditions_and_events(sim, kube
         "Unschedulable:      true",
     )
     for part in (*parts, "Non-terminated Pods:          (0 in total)", "node-cpu 91 > 80"):
-        assert part in told
+        assert part in output

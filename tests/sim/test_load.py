@@ -1,4 +1,4 @@
-"""The demo's pods: pure, inside their limits, the same on both clusters, and honestly compared."""
+"""The demo's load is deterministic, bounded, equal on both clusters, and compared fairly."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -20,7 +20,7 @@ def coolest(load: DemoLoad) -> Sequence[float]:
 
 
 def go_on(load: DemoLoad, times: Sequence[float], wants: Wants = nothing) -> list[DemoPod]:
-    """All new pods; at each of the times they are placed as ``wants`` says."""
+    """All pods that arrive at these times, placed according to ``wants``."""
     found = []
     for now in times:
         for pod in load.go_on(now)[1]:
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_pods_and_loads_stay_between_0_and_100(n, s
 
 
 @given(st.integers(3, 20), st.integers(-9, 9))
-def test_without_preferences_the_twins_stay_alike(n, seed) -> None:
+def test_without_preferences_both_clusters_stay_equal(n, seed) -> None:
     load = DemoLoad(n, seed)
     go_on(load, range(200))
     assert load.ordered.cpu == load.alone.cpu
@@ -49,8 +49,8 @@ def test_without_preferences_the_twins_stay_alike(n, seed) -> None:
     assert load.saved() == (0, 0)
 
 
-def test_pods_go_where_they_prefer() -> None:
-    """But for the spread over nodes, which counts as much as a preference."""
+def test_pods_go_to_preferred_nodes() -> None:
+    """Not all of them: spreading over nodes counts as much as a preference."""
     load = DemoLoad(12)
     go_on(load, range(200), lambda load: [node > 2 for node in range(12)])
     few, others = load.ordered.cpu[:3], load.ordered.cpu[3:]
@@ -58,8 +58,8 @@ def test_pods_go_where_they_prefer() -> None:
     assert min(load.alone.cpu[:3]) > max(few)
 
 
-def test_the_measurement_says_how_sure_it_is() -> None:
-    """For each of these seeds the order helps, and three blocks are needed to say anything."""
+def test_the_measurement_has_a_confidence_interval() -> None:
+    """The order helps for each of these seeds; three blocks are too few for an interval."""
     for seed in range(5):
         load = DemoLoad(12, seed)
         go_on(load, range(int(3 * BLOCK)), coolest)

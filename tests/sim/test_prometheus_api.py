@@ -1,4 +1,4 @@
-"""What the demo's Prometheus refuses. Its answers are in `demo/test_demo.py`."""
+"""What the demo's Prometheus refuses; `demo/test_demo.py` tests its results."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from dynsched_sim.load import DemoLoad
 from dynsched_sim.prometheus_api import Machine, SimulatedPrometheus, serve
 
 
-async def test_anything_but_the_demos_rules_is_refused_and_says_what_this_is() -> None:
+async def test_queries_other_than_the_demos_rules_are_refused_with_an_explanation() -> None:
     rules = load_rules(Path(dynsched_sim.__file__).with_name("demo-rules.yaml"))
     simulated = SimulatedPrometheus([Machine("worker-1", "10.0.0.1")], rules.rules, DemoLoad(1))
     async with serve(simulated.application()) as url, aiohttp.ClientSession() as session:

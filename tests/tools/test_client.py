@@ -1,4 +1,4 @@
-"""The client that the commands use to ask a running dynsched."""
+"""The client with which commands query a running dynsched."""
 
 import pytest
 from asking import fetch
@@ -25,13 +25,13 @@ def failure(server, path="/nodes", **options):
 
 
 def test_the_server_may_be_given_without_a_scheme_and_with_a_path(server, monkeypatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # is not asked for loopback
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # the proxy is not used for loopback
     url = server.url
     for named in (url, f"{url}/", f"{url}/a/proxy/path/", url.removeprefix("http://")):
         assert fetch(named, "/nodes") == {"taken_at": "now"}
 
 
-def test_a_token_is_sent_and_not_to_where_a_redirect_leads(server, tmp_path) -> None:
+def test_a_token_is_sent_but_not_to_the_target_of_a_redirect(server, tmp_path) -> None:
     file = tmp_path / "token"
     file.write_text("a-token\n")
     with MisbehavingServer() as first:
@@ -42,7 +42,7 @@ def test_a_token_is_sent_and_not_to_where_a_redirect_leads(server, tmp_path) -> 
 
 
 @pytest.mark.parametrize("content", [None, b"", b"two s3cret", b"s3cret\xff"])
-def test_a_token_file_that_cannot_be_used_is_one_line(tmp_path, content) -> None:
+def test_an_unusable_token_file_is_a_one_line_error(tmp_path, content) -> None:
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
@@ -53,16 +53,16 @@ def test_a_token_file_that_cannot_be_used_is_one_line(tmp_path, content) -> None
     assert message == f"--server-token-file {file}: {reason}"
 
 
-def test_who_is_not_let_in_reads_which_flag_sends_a_token(server) -> None:
+def test_a_401_names_the_flag_that_sends_a_token(server) -> None:
     server.default = http('{"error": "it is unknown"}', 401)
-    told = failure(server.url)
-    assert told.startswith("it is unknown; name a file that holds the token with --server-token-f")
+    error = failure(server.url)
+    assert error.startswith("it is unknown; name a file that holds the token with --server-token-f")
 
 
-def test_a_server_that_hangs_is_not_waited_for(server) -> None:
+def test_a_hanging_server_is_an_error_after_the_time_limit(server) -> None:
     server.default, url = server.hang, server.url
-    told = failure(url, timeout=0.05)
-    assert told == f"cannot ask {url}: no answer within 0.05 s; look at {url}/status"
+    message = failure(url, timeout=0.05)
+    assert message == f"cannot ask {url}: no answer within 0.05 s; look at {url}/status"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_server_that_hangs_is_not_waited_for(server) -> None:
         (sends(), "cannot ask http://127.0.0.1"),
     ],
 )
-def test_answers_that_cannot_be_used(server, answer, message) -> None:
+def test_unusable_responses_are_errors_with_a_reason(server, answer, message) -> None:
     server.default = answer
     assert message in failure(server.url)
 
@@ -86,5 +86,5 @@ BAD_URLS = "|ftp://host|file:///etc/passwd|http://|http://h:99999|http:/h:9000|h
 
 
 @pytest.mark.parametrize("server", [*BAD_URLS.split("|"), "http://me:secret@h:9000"])
-def test_what_is_no_url_is_refused_and_not_repeated(server) -> None:
+def test_an_invalid_url_is_refused_and_not_repeated(server) -> None:
     assert failure(server) == "--server is not a URL like http://localhost:9000"

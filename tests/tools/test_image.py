@@ -1,4 +1,4 @@
-"""What the Dockerfile takes out of the image is needed by no command."""
+"""No command needs what the Dockerfile removes from the image."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def loaded(text: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of the image's packages, from which its own step took out what it does."""
+    """An environment with the image's packages, after the Dockerfile's own removal step."""
     folder = tmp_path_factory.mktemp("image")
     venv.create(folder)
     (site,) = folder.glob("lib/python*/site-packages")
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def python(folder, monkeypatch) -> str:
-    """Its interpreter, by which commands are started."""
+    """The interpreter of that environment, with which commands are started."""
     path = str(folder / "bin/python")
     monkeypatch.setattr(sys, "executable", path)
     monkeypatch.chdir(folder)

@@ -37,12 +37,12 @@ def release(tree: Path, dist: Path, *more: str, umask: str = "022") -> str:
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release") / "dist"
-    kustomize(BASE)  # skips where kubectl is not there
+    kustomize(BASE)  # skips if kubectl is missing
     assert release(ROOT, folder) == ""
     return folder
 
 
-def test_another_build_elsewhere_is_equal_byte_by_byte(dist: Path, tmp_path: Path) -> None:
+def test_a_build_elsewhere_is_identical_byte_for_byte(dist: Path, tmp_path: Path) -> None:
     tree, again = tmp_path / "tree", tmp_path / "again"
     copy = 'cd "$0"; git ls-files -coz --exclude-standard | xargs -0 cp -P --parents -t "$1"'
     tree.mkdir()
@@ -52,21 +52,21 @@ def test_another_build_elsewhere_is_equal_byte_by_byte(dist: Path, tmp_path: Pat
     assert run("diff", "-r", dist, again).stdout == ""
     sums = (dist / "SHA256SUMS").read_text()
     assert {line.split()[1] for line in sums.splitlines()} == NAMES - {"SHA256SUMS"}
-    # Before a release its section says that it is not released.
-    for heading, told in (
+    # The changelog's section of an unreleased version says so.
+    for heading, error in (
         ("{}, not released yet", 'take "not released yet" out'),
         ("{}", "not empty"),
     ):
         (tree / "CHANGELOG.md").write_text(heading.format(f"## [{version}]"))
-        assert told in release(tree, again, "--tag", f"v{version}")
+        assert error in release(tree, again, "--tag", f"v{version}")
 
 
-def test_a_tag_of_another_version_and_a_used_folder_are_refused(dist: Path) -> None:
+def test_a_tag_of_another_version_and_a_non_empty_folder_are_refused(dist: Path) -> None:
     assert f"make the tag v{version}" in release(ROOT, dist, "--tag", "v9.9.9")
     assert "is not empty" in release(ROOT, dist)
 
 
-def test_the_chart_is_what_helm_packs_with_the_released_image_and_links(
+def test_the_chart_equals_helms_package_except_for_image_and_links(
     dist: Path, tmp_path: Path
 ) -> None:
     def content(archive: str | Path) -> dict[str, bytes]:
@@ -75,11 +75,11 @@ def test_the_chart_is_what_helm_packs_with_the_released_image_and_links(
 
     with Chart.load(ROOT / "charts/dynsched") as chart:
         by_helm = content(chart.save(tmp_path))
-        values = everything(order={"by": "policy"})  # no certificate, which would be another one
+        values = everything(order={"by": "policy"})  # without a certificate, which would differ
         wanted = chart.render(values | {"image": {"repository": IMAGE}}, name="d", namespace="d")
     ours = content(dist / f"{PACKAGE}.tgz")
     assert ours.keys() == by_helm.keys()
-    changed = {"dynsched/Chart.yaml", "dynsched/values.yaml"}  # Helm writes the first anew
+    changed = {"dynsched/Chart.yaml", "dynsched/values.yaml"}  # Helm rewrites Chart.yaml
     changed |= {name for name, text in by_helm.items() if IN_A_CLONE.encode() in text}
     assert {name for name in ours if ours[name] != by_helm[name]} == changed
     with Chart.load(dist / f"{PACKAGE}.tgz") as chart:
@@ -96,7 +96,7 @@ def test_install_yaml_is_the_base_with_that_image(dist: Path) -> None:
     assert yaml.safe_dump_all(ours) == base.replace(f"dynsched:{version}", f"{IMAGE}:{version}")
 
 
-def test_the_sbom_fits_its_schema_and_names_all_that_the_image_installs(dist: Path) -> None:
+def test_the_sbom_is_valid_and_names_every_package_of_the_image(dist: Path) -> None:
     text = (dist / f"{PACKAGE}.bom.json").read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     bom = json.loads(text)
@@ -113,7 +113,7 @@ def fake(folder: Path, text: str, *names: str) -> str:
     return str(folder)
 
 
-def test_krew_finds_the_archive_and_its_plugin_runs_this_version(
+def test_the_krew_manifest_names_the_archive_and_its_plugin_runs_this_version(
     dist: Path, tmp_path: Path
 ) -> None:
     spec = yaml.safe_load((dist / "dynsched.yaml").read_text())["spec"]

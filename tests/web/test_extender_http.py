@@ -1,4 +1,4 @@
-"""The extender on HTTP: every path, large bodies."""
+"""The extender over HTTP: every path, large bodies."""
 
 import json
 from collections.abc import AsyncIterator
@@ -35,17 +35,20 @@ async def post(
 
 
 @pytest.mark.parametrize("prefix", ["", "/scheduler"])
-async def test_the_verbs(client: TestClient[Any, Any], prefix: str) -> None:
+async def test_every_verb_is_answered_on_its_paths(
+    client: TestClient[Any, Any], prefix: str
+) -> None:
     assert (await post(client, f"{prefix}/filter", ask()))["NodeNames"] == ["a", "b", "c"]
     scores = await post(client, f"{prefix}/prioritize", ask())
     assert scores[0] == {"Host": "a", "Score": 10}
-    for verb in ("preempt", *(["preemption"] if prefix else [])):  # the second forerunner's name
+    # `preemption` is the name in the second predecessor project.
+    for verb in ("preempt", *(["preemption"] if prefix else [])):
         assert await post(client, f"{prefix}/{verb}", META) == META
     assert "--bind" in (await post(client, f"{prefix}/bind", BINDING))["Error"]
 
 
 @pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
-async def test_what_is_no_question_is_a_400_that_tells_why(
+async def test_an_invalid_request_is_a_400_with_the_reason(
     client: TestClient[Any, Any], path: str
 ) -> None:
     bindings = ({**BINDING, key: value} for key, value in (("Node", ""), ("PodName", "")))
@@ -55,10 +58,10 @@ async def test_what_is_no_question_is_a_400_that_tells_why(
 
 
 @pytest.mark.parametrize("path", EXTENDER_ENDPOINTS)
-async def test_pages_in_a_browser_are_no_schedulers(
+async def test_requests_from_browser_pages_are_refused(
     client: TestClient[Any, Any], path: str
 ) -> None:
-    """A page of any site can send a POST to a forwarded port; browsers add where it is from."""
+    """Any site's page can POST to a forwarded port; browsers then add the Origin header."""
     async with client.get(path) as response:
         assert response.status == 405
         assert await response.json() == {"error": f"GET is not for {path}; use POST"}
@@ -67,7 +70,7 @@ async def test_pages_in_a_browser_are_no_schedulers(
         assert "schedulers" in answer["error"]
 
 
-async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
+async def test_the_extender_is_served_only_while_the_rules_have_an_extender_section() -> None:
     asking = World().tick().extender
     wanted = [False]
     shown = make_store(Clock())
@@ -84,7 +87,7 @@ async def test_it_is_there_only_while_the_rules_ask_for_it() -> None:
         await post(client, "/filter", ask(), 404)
 
 
-async def test_a_body_of_whole_nodes_is_large_and_a_larger_one_is_refused(
+async def test_a_large_body_of_whole_nodes_is_accepted_and_one_above_the_limit_refused(
     client: TestClient[Any, Any],
 ) -> None:
     padding = ' "x":"' + "y" * 12_000 + '"'

@@ -1,6 +1,6 @@
-"""docs/http.md: every endpoint is in it, and its examples are what the application answers.
+"""docs/http.md describes every endpoint, and its examples are real responses.
 
-UPDATE_DOCS=1 writes the examples and the table of metrics anew.
+UPDATE_DOCS=1 rewrites the examples and the table of metrics.
 """
 
 import json
@@ -54,7 +54,7 @@ def docs_ticks():
 
 
 def laid_out(value, indent=""):
-    """JSON for reading: what fits on a line stands on one, and short entries share lines."""
+    """Readable JSON: a value that fits is on one line, and short entries share lines."""
     flat = json.dumps(value)
     if len(indent + flat) <= WIDTH or not isinstance(value, dict | list):
         return flat
@@ -77,7 +77,7 @@ def laid_out(value, indent=""):
 
 
 async def answer(client, command):
-    """What the shell would show, JSON laid out."""
+    """The output of a curl command of the page, with JSON formatted by `laid_out`."""
     command, _, keys = command.partition(" | jq ")
     curl, _, grep = command.partition(" | grep ")
     words = shlex.split(curl)
@@ -96,11 +96,8 @@ async def answer(client, command):
 def metrics_table(ticks):
     ticks.metrics.observe(ticks.tick)
     text = ticks.metrics.exposition().decode()
-    for tick in (
-        ticks.tick,
-        expected_example(),
-        example(),
-    ):  # some series are not in each
+    # No single tick has all series.
+    for tick in (ticks.tick, expected_example(), example()):
         text += node_series(tick)
     rows = ["| metric | meaning |", "| --- | --- |"]
     meanings = dict(re.findall(r"^# HELP (dynsched_\w+) (.+)$", text, re.MULTILINE))
@@ -112,7 +109,7 @@ def metrics_table(ticks):
     return "\n".join(rows) + "\n"
 
 
-async def test_the_examples_are_what_is_answered() -> None:
+async def test_the_examples_are_real_responses() -> None:
     page = PAGE.read_text()
     ticks = docs_ticks()
     fresh = METRICS.sub(lambda found: f"{found[1]}{metrics_table(ticks)}{found[2]}", page)

@@ -1,4 +1,4 @@
-"""--web-auth: who may look, asked over a real socket; the API server is a double."""
+"""--web-auth over a real socket: who may read; the API server is a test double."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -49,7 +49,9 @@ def get(client: TestClient[Any, Any]) -> Callable[..., Any]:
     return ask
 
 
-async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, client, kubernetes) -> None:
+async def test_an_authorized_reader_gets_everything_and_others_nothing(
+    get, client, kubernetes
+) -> None:
     for path in PATHS:
         status, body, headers = await get(path)
         assert status == (200 if path in PROBES else 401)
@@ -77,7 +79,9 @@ async def test_a_reader_with_the_right_gets_all_and_others_nothing(get, client, 
 NO_TOKENS = "|anns|Basic YW5uOnB3|Bearer|Bearer |Bearer two words|Bearer ann\u00e9|Bearer =a"
 
 
-async def test_what_is_no_bearer_token_asks_the_api_server_nothing(client, kubernetes) -> None:
+async def test_requests_without_a_valid_bearer_token_do_not_reach_the_api_server(
+    client, kubernetes
+) -> None:
     for sent in (*([each] for each in NO_TOKENS.split("|")), ["Bearer anns", "Bearer bobs"]):
         headers = [("Authorization", each) for each in sent]
         async with client.get("/nodes", headers=headers) as response:
@@ -96,14 +100,16 @@ async def test_what_is_no_bearer_token_asks_the_api_server_nothing(client, kuber
         ("/page/page.js", "/page/page.js"),
     ],
 )
-async def test_the_right_is_to_the_path_as_it_is_answered(client, kubernetes, sent, asked) -> None:
+async def test_the_permission_is_checked_for_the_decoded_path(
+    client, kubernetes, sent, asked
+) -> None:
     url = client.make_url("/").with_path("").join(type(client.make_url("/"))(sent, encoded=True))
     async with client.session.get(url, headers=bearer("bobs")) as response:
         assert response.status == 403
     assert kubernetes.asked[-1] == ("bob", asked)
 
 
-async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, kubernetes) -> None:
+async def test_unknown_paths_and_schedulers_cause_no_review(get, client, kubernetes) -> None:
     assert (await get("/nothing"))[0] == 404
     assert (await get("/nodes/a/b", "anns"))[0] == 404
     async with client.post("/nodes") as response:
@@ -114,13 +120,15 @@ async def test_no_path_asks_nothing_and_schedulers_need_no_token(get, client, ku
     assert kubernetes.asked == []
 
 
-async def test_grants_are_kept_a_minute_and_refusals_not_at_all(get, kubernetes, clock) -> None:
+async def test_grants_are_cached_for_a_minute_and_refusals_not_at_all(
+    get, kubernetes, clock
+) -> None:
     async def status(path: str, token: str) -> int:
         return (await get(path, token))[0]
 
     assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
-    await status("/rules", "anns")  # a later look at another path keeps neither answer longer
+    await status("/rules", "anns")  # a request for another path extends neither cached answer
     kubernetes.rights.clear()
     assert await status("/nodes", "anns") == 200
     clock.now += GRANTED_SECONDS / 2
@@ -134,7 +142,7 @@ async def test_grants_are_kept_a_minute_and_refusals_not_at_all(get, kubernetes,
     assert await status("/nodes", "bobs") == 200
 
 
-async def test_kept_answers_outlast_the_api_server_and_its_errors_are_not_kept(
+async def test_cached_grants_outlast_the_api_server_and_its_errors_are_not_cached(
     get, kubernetes, clock, caplog
 ) -> None:
     assert (await get("/nodes", "anns"))[0] == 200

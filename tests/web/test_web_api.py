@@ -1,4 +1,4 @@
-"""The HTTP API over a real socket: what differs from the answers that `test_http_docs` compares."""
+"""The HTTP API over a real socket: the responses that `test_http_docs` does not compare."""
 
 import asyncio
 import json
@@ -40,8 +40,8 @@ async def nodes_of(client) -> dict:
 ROW = re.compile(r"^\| [^|]+ \| (.+?) \| \[(\w+)\]\(\S+\) \|$", re.MULTILINE)
 
 
-async def test_what_is_not_ok_is_one_table(client, ticks, clock) -> None:
-    """docs/http.md has each state, with an alert that exists."""
+async def test_every_failing_status_is_in_the_docs_with_its_alert(client, ticks, clock) -> None:
+    """The table of docs/http.md has each state, with an alert that exists."""
     docs = (ROOT / "docs/http.md").read_text()
     table = docs[docs.index("<!-- status -->") :].partition("\n\n")[0]
     rows = ROW.findall(table)
@@ -91,7 +91,8 @@ async def test_status_is_text_or_json_and_everything_waits_for_the_first_tick(
     await get(client, "/readyz", 503)
     ticks.synced = lambda: True
     await get(client, "/readyz", 503)
-    for path in ("/nodes", "/nodes/worker-1", "/rules"):  # no empty list, which tells of no node
+    # Not an empty list, which would mean that there are no nodes.
+    for path in ("/nodes", "/nodes/worker-1", "/rules"):
         assert "no tick" in (await get(client, path, 503))["error"]
     early = await get(client, "/status", 503, **JSON)
     check(early, ok=False, error="no tick has finished yet", rules_error=None)
@@ -100,9 +101,9 @@ async def test_status_is_text_or_json_and_everything_waits_for_the_first_tick(
     assert await get(client, "/readyz") == "ok"
     ticks.rules_error = lambda: None
     ticks.publish(replace(example(), error="no rule could be queried"))
-    assert await get(client, "/readyz") == "ok"  # a Prometheus that is away is /status's business
+    assert await get(client, "/readyz") == "ok"  # only /status reports that Prometheus is down
     ticks.publish(example())
-    page = "text/html,application/xhtml+xml,*/*;q=0.8"  # as browsers ask
+    page = "text/html,application/xhtml+xml,*/*;q=0.8"  # as browsers send it
     assert (await get(client, "/status", Accept=page))["ok"]
     assert await get(client, "/status") == "ok"
     status = await get(client, "/status", **JSON)
@@ -116,7 +117,7 @@ async def test_status_is_text_or_json_and_everything_waits_for_the_first_tick(
         check(found, pods={"watched": True, "error": error})
 
 
-async def test_long_lists_in_status_are_counted_and_cut(client, ticks) -> None:
+async def test_long_lists_in_status_are_cut_and_have_a_count(client, ticks) -> None:
     tick = example()
     strangers = tuple(Unmatched("node-cpu", f"10.1.0.{n}", "no node") for n in range(1000))
     matched = {**tick.evaluation.matched, "node-cpu": Matched({}, strangers)}
@@ -132,7 +133,7 @@ async def test_long_lists_in_status_are_counted_and_cut(client, ticks) -> None:
     assert status["patch_failures"]["first"][0] == "worker-0: 500"
 
 
-async def test_status_lists_values_that_no_load_can_have(client, ticks) -> None:
+async def test_status_lists_values_that_cannot_be_a_load(client, ticks) -> None:
     rules = [{**each, "full_at": 100} for each in EXAMPLE_RULES["rules"]]
     scene = Scene({**EXAMPLE_RULES, "rules": rules}, map(Node, "abc"))
     cpu = {"a": -1200.0, "b": 50.0, "c": math.nan}
@@ -154,7 +155,7 @@ def parts(load: float, measured: float, bound: float = 0.0, ended: float = 0.0) 
     return {"load": load, "measured": measured, "bound": bound, "ended": ended}
 
 
-async def test_nodes_tells_measured_and_expected_load_apart(client, ticks) -> None:
+async def test_nodes_has_measured_and_expected_load_apart(client, ticks) -> None:
     ticks.publish(expected_example())
     nodes = await nodes_of(client)
     assert [name for name, node in nodes.items() if node["pressured"]] == ["worker-1", "worker-4"]
@@ -163,7 +164,7 @@ async def test_nodes_tells_measured_and_expected_load_apart(client, ticks) -> No
     assert cpu["expected_value"] == pytest.approx(64.9)
     check(memory, by="measured", expected_value=None)
     assert nodes["worker-2"]["rules"][0]["expected"] == parts(44.0, 44.0)
-    # Without a watch of pods it is the measured one.
+    # Without a pod watch the expected value is the measured one.
     loads = {"worker-1": 61.0, "worker-2": 40.0}
     ticks.publish(expected_scene().tick(NOON, node_cpu=loads, node_mem=loads))
     nodes = await nodes_of(client)
@@ -179,7 +180,7 @@ async def test_a_mark_by_taint_alone_is_named_as_a_taint(client, ticks) -> None:
     check(answer, num=0, node_names=[])
 
 
-async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(client, ticks) -> None:
+async def test_without_marks_hot_nodes_are_counted_and_nothing_is_due(client, ticks) -> None:
     record = {"dynsched.io/pressure": '{"label": "status=presure"}'}
     old = Node("b", labels={"status": "presure"}, annotations=record)
     scene = Scene({**EXAMPLE_RULES, "mark": "none"}, [Node("a"), old])
@@ -204,7 +205,7 @@ async def test_without_marks_hot_nodes_are_counted_and_none_is_to_be_written(cli
     assert 'dynsched_node_hot_unmarked{node="a",reason="withheld"} 1' in metrics  # no alert
 
 
-async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(ticks) -> None:
+async def test_a_client_that_disconnects_does_not_cancel_the_response_of_others(ticks) -> None:
     ticks.publish(many(300))
     impatient = asyncio.create_task(ticks.encoded_nodes(ticks.tick))
     patient = asyncio.create_task(ticks.encoded_nodes(ticks.tick))
@@ -213,7 +214,7 @@ async def test_one_who_hangs_up_does_not_take_the_answer_from_the_others(ticks) 
     assert len(json.loads(await patient)["nodes"]) == 300
 
 
-async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, ticks) -> None:
+async def test_one_node_is_as_in_nodes_with_what_would_clear_it(client, ticks) -> None:
     ticks.publish(example())
     firing = []
     for name, node in (await nodes_of(client)).items():
@@ -226,7 +227,7 @@ async def test_one_node_is_as_in_nodes_and_tells_what_would_clear_it(client, tic
     check(memory, active_since=None, keep_firing_since=None)
 
 
-async def test_rules_tells_what_is_loaded_and_how_it_fares(client, ticks) -> None:
+async def test_rules_has_the_loaded_rules_and_their_health(client, ticks) -> None:
     score = {"node-cpu": 2, "node-mem-usage": 1}
     profile = {"score": score, "equal_below": 0, "method": "relative"}
     extender = {"require_label": "a/b", "reject": ["node-cpu"], "profiles": {"mine": profile}}
@@ -242,7 +243,9 @@ async def test_rules_tells_what_is_loaded_and_how_it_fares(client, ticks) -> Non
     check(memory_rule, health="err", last_error="503: no backend", last_success=None)
 
 
-async def test_rules_of_no_node_and_of_several_series_are_told(client, ticks) -> None:
+async def test_rules_without_nodes_or_with_several_series_per_node_are_reported(
+    client, ticks
+) -> None:
     nodes = [Node(name, addresses=(("InternalIP", f"10.0.0.{n}"),)) for n, name in enumerate("ab")]
     cpu = {"a": 91.0, "10.0.0.0:9100": 12.0, "b": 20.0}
     scene = Scene(EXAMPLE_RULES, nodes)
@@ -259,7 +262,7 @@ FEW = {"cpu": 2.0, "memory": 2.0**30}
 SHUT = ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},)
 
 
-async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, ticks) -> None:
+async def test_the_order_lists_nodes_by_rank_and_counts_those_left_out(client, ticks) -> None:
     rules = [{"name": "cpu", "expr": "cpu", "threshold": 80}]
     names = [f"n{number:02}" for number in range(50)]
     nodes = [Node(name, labels={"pool": "web"} if name < "n03" else {}) for name in names]
@@ -284,7 +287,7 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, ticks)
     assert [each["rank"] for each in found] == list(range(1, 52))
     assert {each["list"] for each in found} == {1, 2, 3}
     assert [each["node"] for each in found if each["load"] is not None] == names
-    for each in found:  # as it stands in the list that pods get
+    for each in found:  # its weight is the one in the list that pods get
         levels = order.lists[""][each["list"] - 1]
         assert (each["weight"],) == tuple(lv.weight for lv in levels if each["node"] in lv.nodes)
     first = {"node": "n00", "rank": 1, "equal": False, "list": 1, "weight": 100, "load": 10.5}
@@ -293,7 +296,7 @@ async def test_the_order_tells_nodes_by_rank_and_what_is_left_out(client, ticks)
     await get(client, "/order", 404)
 
 
-async def test_the_order_tells_how_far_requests_are_from_use(client, ticks) -> None:
+async def test_the_order_has_the_error_of_requests_compared_with_use(client, ticks) -> None:
     rules = [{"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}]
     scene = Scene({**POOLS, "rules": rules}, [Node("a", allocatable={"cpu": 8.0})])
     for use, found in (({}, {}), ({f"d/p-{number}": 0.5 for number in range(30)}, {"cpu": 0})):
@@ -303,7 +306,7 @@ async def test_the_order_tells_how_far_requests_are_from_use(client, ticks) -> N
         assert (await get(client, "/order"))["error_of_requests"] == found
 
 
-async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:
+async def test_an_order_that_cannot_be_written_is_reported(client, ticks) -> None:
     ticks.publish(example())
     ticks.show_order(OrderStatus(error="403"))
     check(await get(client, "/order"), error="403", counts=None, pools=[])
@@ -311,8 +314,8 @@ async def test_an_order_that_cannot_be_written_is_told(client, ticks) -> None:
     assert (await get(client, "/nodes"))["order_error"] == "403"
 
 
-async def test_a_query_that_fails_is_reported_where_somebody_looks(client, ticks) -> None:
-    """Of the only rule that ranks nodes: it is why there is no order, too."""
+async def test_a_failed_query_is_reported_in_nodes_order_and_status(client, ticks) -> None:
+    """It is the only rule that ranks nodes, so it is also the reason that there is no order."""
     scene = Scene(EXAMPLE_RULES, [Node("a"), Node("b")])
     tick = scene.tick(NOON, node_cpu="400: unclosed left parenthesis", node_mem_usage={"a": 1.0})
     assert compute_order(tick.evaluation, NO_PODS) is None
@@ -325,24 +328,26 @@ async def test_a_query_that_fails_is_reported_where_somebody_looks(client, ticks
     for why in (found["order_error"], (await get(client, "/order"))["error"]):
         assert why == "rule node-cpu: 400: unclosed left parenthesis"
     assert await get(client, "/status", 503) == f"the order of the nodes cannot be kept: {why}"
-    # The other one ranks nothing.
+    # The other rule ranks nothing.
     scene.tick(NOON + 10, node_cpu={"a": 1.0, "b": 2.0}, node_mem_usage="400")
     tick = scene.tick(NOON + 20, node_cpu={"a": 1.0, "b": 2.0}, node_mem_usage="400")
     assert why_unknown(tick) is None
-    # Where all nodes are hot there is no order either, and that is no fault.
+    # If all nodes are hot there is no order either, which is no error.
     tick = scene.tick(NOON + 90, node_cpu={"a": 95.0, "b": 95.0}, node_mem_usage={"a": 1.0})
     tick = scene.tick(NOON + 180, node_cpu={"a": 95.0, "b": 95.0}, node_mem_usage={"a": 1.0})
     assert (compute_order(tick.evaluation, NO_PODS), why_unknown(tick)) == (None, None)
 
 
-async def test_an_unknown_path_lists_paths_and_a_wrong_method_the_right_one(client) -> None:
+async def test_an_unknown_path_gets_the_list_of_paths_and_a_wrong_method_the_allowed_ones(
+    client,
+) -> None:
     check(await get(client, "/node", 404), endpoints=list(ENDPOINTS))
     async with client.post("/nodes") as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
         assert list(await response.json()) == ["error"]
 
 
-async def test_a_bug_is_a_traceback_in_the_log(client, ticks, caplog) -> None:
+async def test_a_bug_is_a_500_with_a_traceback_in_the_log(client, ticks, caplog) -> None:
     ticks.tick = replace(example(), rules=None)
     with caplog.at_level(logging.ERROR):
         answer = await get(client, "/page/data", 500)

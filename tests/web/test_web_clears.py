@@ -10,14 +10,14 @@ from dynsched.web.nodes import what_clears
 
 
 def clears(rule=None, *, holds_stale=False, **of_alert):
-    """Code and values of what clears an alert of the rule r; empty where nothing is to clear."""
+    """Code and values of what clears an alert of the rule r; empty if there is nothing to clear."""
     rule = builders.rule("r", **{"clear_threshold": 60, "keep_firing_for": "1m", **(rule or {})})
     known = {"value": 72.4, "since": NOON - 300, "updated_at": NOON, "known_at": NOON}
     known |= {"quality": Quality.OK}
-    told = {"state": AlertState.FIRING} | known | of_alert
-    alert = Alert("r", "node", "", **told, compared=told["value"])
-    held = {"on_stale": "hold"} if holds_stale else {}
-    found = what_clears(builders.rule_set(rule, **held), [alert], NOON)
+    fields = {"state": AlertState.FIRING} | known | of_alert
+    alert = Alert("r", "node", "", **fields, compared=fields["value"])
+    options = {"on_stale": "hold"} if holds_stale else {}
+    found = what_clears(builders.rule_set(rule, **options), [alert], NOON)
     return [(reason.code, *reason.values[1:]) for reason in found]
 
 
@@ -35,19 +35,19 @@ def clears(rule=None, *, holds_stale=False, **of_alert):
         *(
             (
                 {},
-                {"value": 55.0, "keep_firing_since": NOON - held},
+                {"value": 55.0, "keep_firing_since": NOON - below},
                 [("stays", "<= 60", "55", rest)],
             )
-            for held, rest in ((0, "1m"), (20, "40s"), (59.9, "1s"), (500, "1s"))
+            for below, rest in ((0, "1m"), (20, "40s"), (59.9, "1s"), (500, "1s"))
         ),
     ],
 )
-def test_what_clears_an_alert_of_a_known_value(rule, alert, expected) -> None:
+def test_what_clears_an_alert_with_a_known_value(rule, alert, expected) -> None:
     assert clears(rule, **alert) == expected
 
 
 @pytest.mark.parametrize("quality", [each for each in Quality if each is not Quality.OK])
-def test_what_is_unknown_clears_by_a_good_sample_or_when_it_is_stale(quality) -> None:
+def test_an_unknown_value_clears_with_a_good_sample_or_when_it_is_stale(quality) -> None:
     unknown = {"quality": quality, "known_at": NOON - 100}
     ((code, where, why, rest),) = clears(**unknown)
     assert (code, where, why.code, rest) == ("good_sample", "<= 60", quality, "3m20s")

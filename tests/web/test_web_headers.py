@@ -1,4 +1,4 @@
-"""What every answer tells a browser that it must not do, whoever answers."""
+"""The security headers that every response has, whichever handler sends it."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ EXPECTED = {
 
 
 async def check(client: TestClient[Any, Any], status: int, path: str, **ask: Any) -> Any:
-    """The answer; it has this status and all of the header fields."""
+    """The JSON body; asserts the status and all security headers."""
     async with client.request(ask.pop("method", "GET"), path, **ask) as response:
         assert response.status == status, path
         assert {name: response.headers.getall(name) for name in EXPECTED} == {
@@ -36,11 +36,12 @@ async def check(client: TestClient[Any, Any], status: int, path: str, **ask: Any
         assert "unsafe" not in policy
         assert response.headers["Cache-Control"] in ("no-store", "no-cache")
         assert "Access-Control-Allow-Origin" not in response.headers
-        assert "Strict-Transport-Security" not in response.headers  # it holds for other ports too
+        # It would apply to other ports too.
+        assert "Strict-Transport-Security" not in response.headers
         return await response.json() if response.content_type == "application/json" else None
 
 
-async def test_every_answer_has_them_also_refusals_and_faults() -> None:
+async def test_refusals_and_errors_have_the_security_headers_too() -> None:
     api_server = Kubernetes()
     guard = require_token(api_server.user_of, api_server.may_get, ("/filter",))
     app, ticks = application(guards=[guard])
@@ -61,7 +62,7 @@ async def test_every_answer_has_them_also_refusals_and_faults() -> None:
             await check(client, status, path, method=method, headers=ann)
 
 
-async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else() -> None:
+async def test_the_extenders_own_address_has_the_headers_and_serves_nothing_else() -> None:
     app = make_extender_app(World().tick().asked, lambda _: None)
     async with TestClient(TestServer(app)) as client:
         asked = {"NodeNames": ["a", "d"]}
@@ -72,8 +73,8 @@ async def test_the_extender_on_its_own_address_has_them_and_answers_nothing_else
 
 
 @pytest.mark.parametrize("line", [b"Authorization Bearer s3cret", b"Content-Length: s3cret"])
-async def test_the_log_does_not_quote_what_is_no_http(line: bytes, caplog: Any) -> None:
-    """A damaged header field can be a token."""
+async def test_the_log_does_not_quote_invalid_http(line: bytes, caplog: Any) -> None:
+    """A malformed header can contain a token."""
     with caplog.at_level(logging.DEBUG):
         async with WebServer(application()[0], parse_address("127.0.0.1:0")) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

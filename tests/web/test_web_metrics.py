@@ -1,4 +1,4 @@
-"""`/metrics`: names, values, and what promtool says of them."""
+"""`/metrics`: names, values, and promtool's check of them."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def series(metrics):
 
 
 def check(metrics, expected) -> None:
-    """Values by the name, and what follows it by the labels: `ticks_total result=ok`."""
+    """Assert values, keyed by name without `dynsched_` and by labels: `ticks_total result=ok`."""
     found = series(metrics)
     keys = {text: text.partition(" ") for text in expected}
     assert {
@@ -52,7 +52,7 @@ def metrics():
     return Metrics()
 
 
-def test_the_last_snapshot_as_gauges(metrics) -> None:
+def test_the_last_tick_is_exposed_as_gauges(metrics) -> None:
     counters = {name for name, _ in series(metrics)}
     assert {"dynsched_ticks_total", "dynsched_patches_total", "dynsched_build_info"} <= counters
     assert not counters & {"dynsched_nodes", "dynsched_marked_nodes", "dynsched_pressured_nodes"}
@@ -87,13 +87,13 @@ def test_the_last_snapshot_as_gauges(metrics) -> None:
     text = metrics.exposition().decode()
     assert f'version="{__version__}"' in text
     assert "worker-" not in text  # no series carries a node's name
-    assert "_created" not in text  # the client's own
+    assert "_created" not in text  # prometheus_client's default
 
 
-def test_what_is_known_of_pods_as_gauges(metrics) -> None:
+def test_knowledge_of_pods_is_exposed_as_gauges(metrics) -> None:
     tick = expected_example()
     metrics.observe(tick)
-    metrics.observe(replace(tick, queried=False))  # decided on the last answers: no tick
+    metrics.observe(replace(tick, queried=False))  # a re-evaluation of the last results is no tick
     check(
         metrics,
         {
@@ -113,7 +113,7 @@ def test_what_is_known_of_pods_as_gauges(metrics) -> None:
     assert ("dynsched_pods_running", "") not in series(metrics)
 
 
-def test_a_mark_that_is_to_be_released_does_not_count_as_hot(metrics) -> None:
+def test_a_mark_that_is_due_for_release_does_not_count_as_hot(metrics) -> None:
     marked = expected_scene(worker_2={"status": "presure"}, worker_4={"status": "presure"})
     before = dict(marked.nodes)
     tick = marked.tick(NOON, node_cpu=CPU, node_mem=MEMORY, pods=known_pods())
@@ -122,7 +122,7 @@ def test_a_mark_that_is_to_be_released_does_not_count_as_hot(metrics) -> None:
     check(metrics, {f"marked_nodes state={state}": count for state, count in states.items()})
 
 
-def test_hot_nodes_are_counted_by_pool_those_that_may_be_marked_alone(metrics) -> None:
+def test_hot_nodes_are_counted_per_pool_if_they_are_eligible(metrics) -> None:
     pools = {"a": "web", "b": "web", "c": "batch", "d": None}
     nodes = [Node(name, labels={"pool": pool} if pool else {}) for name, pool in pools.items()]
     nodes.append(Node("e", labels={"pool": "web", "dynsched.io/ignore": "true"}))
@@ -138,8 +138,8 @@ def test_hot_nodes_are_counted_by_pool_those_that_may_be_marked_alone(metrics) -
     }
 
 
-def test_placed_pods_are_counted_by_what_their_node_was_where_pods_are_watched() -> None:
-    """Those that were placed before the first tick do not count."""
+def test_if_pods_are_watched_placements_are_counted_by_the_nodes_state() -> None:
+    """Pods that were placed before the first tick do not count."""
     ticks, late = make_store(Clock()), make_store(Clock())
 
     def placed(store) -> list[float]:
@@ -169,7 +169,7 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     odd = replace(example(), error="down", writes=WriteResult(failures=failures))
     metrics.observe(replace(odd, rules_status=RulesStatus(reloaded=True, refused=True)))
     late = first.tick(NOON + 120, node_cpu=hot, node_mem_usage="refused")
-    again = tuple(replace(health, is_new=False) for health in late.rules)  # not answered yet
+    again = tuple(replace(health, is_new=False) for health in late.rules)  # no new response yet
     metrics.observe(replace(late, rules=again))
     check(
         metrics,
@@ -192,7 +192,7 @@ def test_ticks_patches_and_queries_are_counted(metrics) -> None:
     )
 
 
-def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
+def test_the_order_has_series_once_the_rules_have_an_order(metrics) -> None:
     pods = known_pods(with_order=7)
     order = compute_order(example().evaluation, pods)
     status = OrderStatus(order, pods)
@@ -207,7 +207,7 @@ def test_the_order_is_counted_once_the_rules_have_one(metrics) -> None:
     assert ("dynsched_order_nodes", "pool=") not in series(metrics)
 
 
-def test_what_a_dry_run_would_have_sent_is_counted_and_a_rule_that_is_gone_has_no_series(
+def test_the_writes_of_a_dry_run_are_counted_and_a_removed_rule_has_no_series(
     metrics,
 ) -> None:
     metrics.observe(example(writes=False))
@@ -221,7 +221,7 @@ def test_what_a_dry_run_would_have_sent_is_counted_and_a_rule_that_is_gone_has_n
     assert not any("rule=node-cpu" in labels for labels in of_rules)
 
 
-def test_promtool_finds_nothing_to_complain_about(metrics) -> None:
+def test_promtool_has_no_complaints(metrics) -> None:
     metrics.observe(example())
     lines = metrics.exposition().decode().splitlines(keepends=True)
     text = "".join(line for line in lines if "dynsched_" in line)
@@ -229,7 +229,7 @@ def test_promtool_finds_nothing_to_complain_about(metrics) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series_of_nodes() -> None:
+async def test_node_series_are_absent_if_switched_off_or_while_ticks_are_overdue() -> None:
     clock = Clock()
     ticks, silent = make_store(clock), make_store(clock, node_series=False)
 
@@ -250,13 +250,13 @@ async def test_while_ticks_are_overdue_or_where_they_are_off_there_are_no_series
 
 
 def of_nodes(tick, name):
-    """The values of one family of nodes' series, by the values of their labels."""
+    """Values of one family of node series, keyed by the label values."""
     families = text_string_to_metric_families(node_series(tick))
     found = [each for each in families if each.name == f"dynsched_node_{name}"]
     return {tuple(one.labels.values()): one.value for each in found for one in each.samples}
 
 
-def test_the_series_of_each_kind_of_node() -> None:
+def test_node_series_have_the_state_of_each_node() -> None:
     found = of_nodes(example(), "verdict")
     undecided = ["control-plane-1", *(f"worker-{number}" for number in range(3, 8))]
     expected = dict.fromkeys(undecided, 0.5) | {"worker-1": 0.0, "worker-2": 1.0}
@@ -268,9 +268,9 @@ def test_the_series_of_each_kind_of_node() -> None:
         "worker-3": 66.0,
         "worker-4": 90.0,
         "worker-5": 83.5,
-        "worker-6": 81.0,  # and none of worker-7, which has no current value
+        "worker-6": 81.0,  # worker-7 has no current value, so no series
     }
-    # A dry run shows the nodes as they would be: none is one to move pods from.
+    # After a dry run no node has a mark, so the descheduler is to move no pods: the verdict is 0.5.
     assert of_nodes(example(dry_run=True), "verdict")["worker-2",] == 0.5
     unmarked = {("worker-4", "conflict"), ("worker-5", "withheld")}
     assert of_nodes(example(), "hot_unmarked").keys() == unmarked
@@ -295,7 +295,7 @@ def test_a_hot_node_without_a_mark_has_the_reason(changes, reason) -> None:
     assert ("worker-2", reason) in of_nodes(tick, "hot_unmarked")
 
 
-def test_a_load_is_compared_with_the_mean_of_the_nodes_that_take_the_same_pods() -> None:
+def test_load_above_mean_is_relative_to_the_nodes_that_take_the_same_pods() -> None:
     taint = {"key": "example.com/team", "value": "red", "effect": "NoSchedule"}
     loads = {"a": 90.0, "b": 60.0, "c": 30.0, "r": 2.0, "s": 4.0}
     nodes = [Node(name, taints=(taint,) if name in "rs" else ()) for name in [*loads, "unknown"]]

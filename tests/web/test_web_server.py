@@ -1,4 +1,4 @@
-"""The server's addresses and its end."""
+"""The server's addresses and its shutdown."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ GOOD = '{"taken_at": "now"}'
         ("localhost.a.com:1", Address("localhost.a.com", 1), "localhost.a.com:1", False),
     ],
 )
-def test_an_address_is_read_and_shown(text, address, shown, loopback) -> None:
+def test_an_address_is_parsed_and_printed(text, address, shown, loopback) -> None:
     assert parse_address(text) == address
     assert str(address) == shown
     assert address.loopback is loopback
@@ -37,7 +37,7 @@ NO_PORTS = ["", "localhost", "http://localhost:9000", "::1:9000", "[::1]", ":htt
 
 
 @pytest.mark.parametrize("text", [*NO_PORTS, ":\uff19", ":70000"])
-def test_what_is_no_address_is_refused_with_a_hint(text) -> None:
+def test_an_invalid_address_is_refused_with_a_hint(text) -> None:
     hint = "write it like :9000, 127.0.0.1:9000 or [::1]:9000"
     if text == ":70000":
         hint = "there is no port 70000; the last is 65535"
@@ -62,14 +62,14 @@ async def ask(url, path="/", **options):
     return await asyncio.to_thread(fetch, url, path, **options)
 
 
-async def test_no_host_is_every_interface_and_what_cannot_be_listened_on_is_one_line() -> None:
+async def test_no_host_means_every_interface_and_an_unusable_address_is_a_one_line_error() -> None:
     with socket.socket() as probe:
         probe.bind(("", 0))
         address = Address(None, probe.getsockname()[1])
     async with WebServer(app("/nodes/{name}"), address) as server:
         assert server.url == f"http://localhost:{address.port}"
         for host in ("http://127.0.0.1", "http://localhost", "localhost", ""):
-            assert await ask(f"{host}:{address.port}", "/nodes/a b#%é")  # a name is quoted
+            assert await ask(f"{host}:{address.port}", "/nodes/a b#%é")  # names are percent-encoded
         for host, reason in (
             ("127.0.0.1", "address already in use"),
             ("192.0.2.1", "cannot assign requested address"),
@@ -81,7 +81,7 @@ async def test_no_host_is_every_interface_and_what_cannot_be_listened_on_is_one_
             assert str(caught.value).startswith(f"cannot listen on {address}: ")
 
 
-async def test_stop_waits_neither_for_idle_connections_nor_for_a_request_that_never_ends() -> None:
+async def test_stop_waits_neither_for_idle_connections_nor_for_a_hanging_request() -> None:
     server = WebServer(app("/", asyncio.Event()), ANYWHERE)
     await server.start()
     idle, half, hung = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
@@ -89,7 +89,7 @@ async def test_stop_waits_neither_for_idle_connections_nor_for_a_request_that_ne
     hung[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     idle[1].write(b"GET /else HTTP/1.1\r\nHost: x\r\n\r\n")
     assert (await idle[0].readline()).startswith(b"HTTP/1.1 404")
-    async with asyncio.timeout(9):  # less than what a connection may take
+    async with asyncio.timeout(9):  # less than the time limit of a connection
         await server.stop()
     for _, writer in (idle, half, hung):
         writer.close()

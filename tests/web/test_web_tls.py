@@ -1,4 +1,4 @@
-"""TLS of what we serve, with real handshakes."""
+"""The server's TLS, with real handshakes."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ def authority(tmp_path):
 
 @pytest.fixture
 def files(authority, tmp_path):
-    """The files that the server is told of; ``renew`` puts another pair in their place."""
+    """The certificate files of the server; ``renew`` replaces them with another pair."""
 
     class Files:
         config = TlsConfig(tmp_path / "tls.crt", tmp_path / "tls.key")
@@ -54,7 +54,7 @@ def trusting(authority: Authority, client=None) -> ssl.SSLContext:
 
 
 async def get(server: WebServer, context: ssl.SSLContext, path="/nodes") -> tuple[int, str]:
-    """The status, and the server's name in its certificate."""
+    """The status and the common name in the server's certificate."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -68,10 +68,10 @@ async def get(server: WebServer, context: ssl.SSLContext, path="/nodes") -> tupl
 
 
 @pytest.mark.parametrize("name", ["cert", "key"])
-async def test_good_files_that_are_renewed_are_used(files, authority, caplog, name) -> None:
-    """Opening a pipe would wait for a writer, in the event loop."""
+async def test_renewed_files_are_used_and_bad_ones_are_not(files, authority, caplog, name) -> None:
+    """A pipe must be refused: opening it would block the event loop until there is a writer."""
     path = getattr(files.config, name)
-    told = "TLS: the new files cannot be used, the old ones stay in use: "
+    warning = "TLS: the new files cannot be used, the old ones stay in use: "
 
     def pipe() -> None:
         path.unlink()
@@ -95,7 +95,7 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
             for _ in range(3):
                 assert await get(server, trusting(authority)) == (200, good)
             (record,) = caplog.records
-            assert record.getMessage().startswith(told)
+            assert record.getMessage().startswith(warning)
             assert record.getMessage().endswith(problem)
             with pytest.raises(ListenError, match=re.escape(problem)):
                 ServerTls(files.config)
@@ -105,7 +105,7 @@ async def test_good_files_that_are_renewed_are_used(files, authority, caplog, na
             assert await get(server, trusting(authority)) == (200, good)
 
 
-async def test_clients_need_a_certificate_but_probes_none(files, authority, tmp_path) -> None:
+async def test_clients_need_a_certificate_and_probes_do_not(files, authority, tmp_path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old, new = Authority(tmp_path / "old", "old"), Authority(tmp_path / "new", "new")

@@ -1,4 +1,4 @@
-"""The webhook of the order on HTTP."""
+"""The order's webhook over HTTP."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ REVIEW = {
 }
 
 
-async def test_every_pod_is_allowed_and_what_is_no_review_is_a_400(caplog) -> None:
+async def test_every_pod_is_allowed_and_an_invalid_review_is_a_400(caplog) -> None:
     ticks = make_store(Clock())
     async with TestClient(TestServer(make_webhook_app(ticks))) as client:
 
@@ -46,6 +46,6 @@ async def test_every_pod_is_allowed_and_what_is_no_review_is_a_400(caplog) -> No
 
 
 @pytest.mark.parametrize("path", ["/status", "/nodes", "/filter"])
-async def test_nothing_else_is_served_there(path: str) -> None:
+async def test_the_webhooks_address_serves_nothing_else(path: str) -> None:
     async with TestClient(TestServer(make_webhook_app(make_store(Clock())))) as client:
         assert (await client.get(path)).status == 404

@@ -1,4 +1,4 @@
-"""`dynsched demo` as a person runs it: two clusters, and nothing of it stays behind."""
+"""`dynsched demo` from the command line: two clusters, and it leaves nothing behind."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ import pytest
 from programs import need, run
 
 LIMIT = 120.0
-"""Seconds in which a line must come that is waited for; most come in a few."""
+"""Seconds within which an awaited line must appear; most appear in a few."""
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 DEMO = (sys.executable, "-m", "dynsched", "demo")
@@ -44,7 +44,7 @@ class Demo:
             )
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Read on to where it matches within a line."""
+        """Wait for the next line with a match of ``pattern``."""
         deadline = time.monotonic() + LIMIT
         line = re.compile(f"{pattern}.*\n", re.MULTILINE)
         while not (found := line.search(self.log, self._read)):
@@ -59,18 +59,18 @@ class Demo:
         return self._log.read_text()
 
     def end(self, code: int = 0) -> str:
-        """Wait for its end with this exit code; all that it printed."""
+        """Wait for the end, which must have this exit code; return everything that it printed."""
         assert self.process.wait(LIMIT) == code, self.log
         return self.log
 
 
 def environment(folder: Path) -> dict[str, str]:
-    # DYNSCHED_DRY_RUN: what the user has set for their own dynsched is not for the demo's.
+    # DYNSCHED_DRY_RUN: the demo must ignore the user's settings for their own dynsched.
     return {**os.environ, "TMPDIR": str(folder), "DYNSCHED_DRY_RUN": "true", "COLUMNS": "110"}
 
 
 def processes(folder: Path) -> list[str]:
-    """The command lines of what lives in ``folder``: each names a file there."""
+    """Command lines of the processes that name a file in ``folder``."""
     listed = run("ps", "-wweo", "pid=,args=", check=True)
     return [line.strip() for line in listed.stdout.splitlines() if str(folder) in line]
 
@@ -81,7 +81,7 @@ def left_behind(folder: Path) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Of the demo, which leaves nothing of itself behind."""
+    """The demo's folder for temporary files, in which it must leave nothing behind."""
     path = tmp_path / "tmp"
     path.mkdir()
     yield path
@@ -90,7 +90,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Callable[..., Demo]]:
-    """Starts a demo, which is ended whatever happens."""
+    """Starts a demo that is killed at the end of the test."""
     running: list[Demo] = []
 
     def begin(*arguments: str) -> Demo:
@@ -103,7 +103,7 @@ def start(folder: Path) -> Iterator[Callable[..., Demo]]:
         each.process.wait()
 
 
-def test_pods_get_the_order_and_the_commands_that_are_shown_work(start) -> None:
+def test_pods_get_the_order_and_the_printed_commands_work(start) -> None:
     show = start()
     both = show.until(r"Open this +(http://127\.0\.0\.1:\d+)/$")[1]
     dynsched = show.until(r"dynsched +(http://127\.0\.0\.1:\d+)/$")[1]
@@ -123,10 +123,10 @@ def test_pods_get_the_order_and_the_commands_that_are_shown_work(start) -> None:
     )
     assert run(*shlex.split(why)).returncode == 0
     nodes = f"{sys.executable} -m dynsched nodes --kubeconfig {kubeconfig}"
-    with ThreadPoolExecutor() as pool:  # most of each is its start
+    with ThreadPoolExecutor() as pool:  # most of their time is startup
         asked = (f"{command} -o json" for command in (nodes, top, order))
         found, overview, in_force = pool.map(printed_by, asked)
-    assert len(found["nodes"]) == 12  # through the cluster, as `kubectl dynsched` asks
+    assert len(found["nodes"]) == 12  # through the cluster, like `kubectl dynsched`
     assert all(node["cpu"]["used_percent"] for node in overview["nodes"])
     assert in_force["error"] is None
     api = json.loads(Path(kubeconfig).read_text())["clusters"][0]["cluster"]["server"]
@@ -167,12 +167,12 @@ def printed_by(command: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_seconds_end_it_and_nodes_size_it(start) -> None:
+def test_flags_set_its_duration_and_its_number_of_nodes(start) -> None:
     printed = start("--seconds", "1", "--nodes", "3", "--seed", "7").end()
     assert re.search(r"Starting a cluster of 3 nodes.*After \d+s, ", printed, re.DOTALL)
 
 
-def test_on_a_terminal_the_figures_go_on_and_closing_it_ends_all(folder) -> None:
+def test_on_a_terminal_the_figures_are_updated_and_closing_it_ends_everything(folder) -> None:
     controller, terminal = pty.openpty()
     show = subprocess.Popen(
         ["setsid", "--ctty", *DEMO],
@@ -200,11 +200,11 @@ def test_a_signal_while_it_starts_ends_it(start, number) -> None:
     show = start()
     show.until("Starting a cluster")
     show.process.send_signal(number)
-    show.process.send_signal(number)  # impatience changes nothing
+    show.process.send_signal(number)  # a second signal changes nothing
     show.end()
 
 
-def test_a_reader_that_goes_away_ends_it(folder) -> None:
+def test_a_closed_standard_output_ends_it(folder) -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(DEMO, env=environment(folder), **pipes) as show:
         show.stdout.readline()
@@ -213,7 +213,7 @@ def test_a_reader_that_goes_away_ends_it(folder) -> None:
         assert "Traceback" not in show.stderr.read()
 
 
-def test_when_the_operator_dies_its_last_words_are_shown(start, folder) -> None:
+def test_if_the_operator_dies_the_end_of_its_log_is_shown(start, folder) -> None:
     show = start()
     show.until("Ctrl-C stops the demo")
     (operator,) = [line for line in processes(folder) if " -m dynsched run " in line]

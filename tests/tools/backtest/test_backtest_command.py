@@ -1,4 +1,4 @@
-"""`dynsched backtest` as a person calls it."""
+"""`dynsched backtest` from the command line."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ NO_PAST = {"name": "m", "source": "metrics-server", "resource": "cpu", "threshol
 
 
 def rules(*given, **sections):
-    """A rules file that limits nothing."""
+    """A rules file without a cap."""
     return {"guard": {"max_marked": "100%"}, "rules": list(given), **sections}
 
 
@@ -54,7 +54,7 @@ def reported(call):
 
 @pytest.fixture
 def one_hot_node(prometheus: FakePrometheus) -> str:
-    """Of two nodes ``a`` is hot for 10 minutes, then cool for 5, then hot until now."""
+    """Node ``a`` is hot for 10 minutes, cool for 5, then hot until now; ``b`` stays cool."""
     for since, load in ((7200, 10), (1500, 90), (900, 10), (600, 95)):
         prometheus.set(since, cpu={"a": load, "b": 20})
     return prometheus.url
@@ -70,10 +70,12 @@ async def test_marks_and_flaps_are_counted(reported, one_hot_node: str) -> None:
     assert report["total"]["writes_per_day"] == pytest.approx(3 * 24, abs=1)
 
 
-async def test_the_table_is_for_a_person(call, prometheus: FakePrometheus, tmp_path: Path) -> None:
+async def test_the_table_equals_the_golden_file(
+    call, prometheus: FakePrometheus, tmp_path: Path
+) -> None:
     end = 1_699_999_200
     for since, load in ((7200, 10), (1500, 90), (900, 10), (600, 95)):
-        # Between two steps, whatever time this takes.
+        # 15 s off the steps, so the test's duration does not change the result.
         prometheus.set(time.time() - end + since + 15, cpu={"a": load, "b": 20})
     other = tmp_path / "other.yaml"
     trial = rule("trial", expr="cpu", threshold=15, shadow=True)
@@ -87,13 +89,13 @@ async def test_the_table_is_for_a_person(call, prometheus: FakePrometheus, tmp_p
     assert (changed["node"], changed["marks_before"], changed["marks_after"]) == ("a", 2, 1)
 
 
-async def test_by_expected_is_replayed_with_the_measured_values(reported, one_hot_node) -> None:
+async def test_a_rule_by_expected_is_replayed_with_measured_values(reported, one_hot_node) -> None:
     expected = {**CPU, "by": "expected"}
     report = [await reported(one_hot_node, rules(each), *HOUR) for each in (CPU, expected)]
     assert report[0]["rules"] == report[1]["rules"]
 
 
-async def test_nodes_of_the_cluster_bring_their_eligibility(
+async def test_the_clusters_nodes_decide_which_are_eligible(
     reported, prometheus: FakePrometheus, sim: SimCluster
 ) -> None:
     for number, name in enumerate("cd"):
@@ -108,7 +110,7 @@ async def test_nodes_of_the_cluster_bring_their_eligibility(
     assert any("no node now has the name or address gone" in note for note in report["notes"])
 
 
-async def test_a_history_that_is_shorter_than_the_window_is_reported_first(
+async def test_a_history_shorter_than_the_window_is_reported_first(
     reported, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(1740, cpu={"a": 90, "b": 20})
@@ -120,7 +122,7 @@ async def test_a_history_that_is_shorter_than_the_window_is_reported_first(
         assert part["coverage"] == pytest.approx(29 / 10080, abs=2e-4)
 
 
-async def test_the_end_is_by_the_clock_of_prometheus(reported, prometheus) -> None:
+async def test_the_window_ends_at_the_time_of_prometheus(reported, prometheus) -> None:
     behind = (time.time() - 86_400) // 10_000 * 10_000  # the fake writes six digits
     prometheus.set(110_000, cpu={"a": 90, "b": 20}, **{"vector(time())": {"x": behind}})
     report = await reported(prometheus.url, rules(CPU), *HOUR)
@@ -128,13 +130,13 @@ async def test_the_end_is_by_the_clock_of_prometheus(reported, prometheus) -> No
     assert report["rules"][0]["coverage"] == 1.0
 
 
-async def test_a_rule_of_metrics_server_is_said_to_have_no_past(reported, prometheus) -> None:
+async def test_a_note_says_that_metrics_server_keeps_no_history(reported, prometheus) -> None:
     prometheus.set(7200, cpu={"a": 90})
     notes = (await reported(prometheus.url, rules(CPU, NO_PAST), *HOUR))["notes"]
     assert "Rule m: source metrics-server keeps no history" in notes[0]
 
 
-async def test_what_is_refused_or_partial_is_told_and_leaves_the_other_rules(
+async def test_refused_and_partial_results_are_reported_and_do_not_affect_other_rules(
     call, prometheus: FakePrometheus
 ) -> None:
     prometheus.set(7200, cpu={"a": 90, "b": 20}, mem={"a": 90})
@@ -155,7 +157,7 @@ async def test_what_is_refused_or_partial_is_told_and_leaves_the_other_rules(
     assert "store 3 unavailable" in note
 
 
-async def test_the_step_grows_where_there_would_be_too_many_samples(reported, prometheus) -> None:
+async def test_the_step_grows_if_there_would_be_too_many_samples(reported, prometheus) -> None:
     prometheus.set(7200, cpu={"a": 50}, **{"count(\ncpu\n)": {"x": 400_000}})
     report = await reported(prometheus.url, rules(CPU), *HOUR)
     assert report["step_seconds"] == 90
@@ -165,7 +167,7 @@ async def test_the_step_grows_where_there_would_be_too_many_samples(reported, pr
 
 
 @pytest.mark.parametrize(
-    ("told", "flags", "expected"),
+    ("rule_given", "flags", "expected"),
     [
         (CPU, ("--kubeconfig", "none"), "1 .*none: no such file"),
         (NO_PAST, HOUR, "1 .*no history to replay"),
@@ -179,9 +181,9 @@ async def test_the_step_grows_where_there_would_be_too_many_samples(reported, pr
         (CPU, ("-o", "html"), "2 .*'table', 'json'"),
     ],
 )
-async def test_what_cannot_be_replayed_is_one_sentence(
-    call, prometheus: FakePrometheus, told, flags, expected
+async def test_an_impossible_replay_is_an_error_without_a_traceback(
+    call, prometheus: FakePrometheus, rule_given, flags, expected
 ) -> None:
-    code, _, err = await call(prometheus.url, rules(told), *flags)
+    code, _, err = await call(prometheus.url, rules(rule_given), *flags)
     assert re.match(expected, f"{code} {err}", re.DOTALL)
     assert "Traceback" not in err

@@ -1,4 +1,4 @@
-"""The history in parts: what is asked for, what fails, what is kept."""
+"""Fetching the history in parts: queries, failures, and kept values."""
 
 import math
 from collections.abc import Callable
@@ -32,17 +32,17 @@ def series(values: list[float], start: float = START, **labels: str) -> Series:
 
 @dataclass
 class Server:
-    """Answers 7 for node ``a`` at every step; ``answer`` may say otherwise."""
+    """Returns 7 for node ``a`` at every step, or the error that ``error_of`` returns."""
 
-    answer: Callable[[float, float], str | None] = lambda _start, _end: None
+    error_of: Callable[[float, float], str | None] = lambda _start, _end: None
     warnings: tuple[str, ...] = ()
-    asked: int = 0
+    queries: int = 0
 
     async def query_range(
         self, expr: str, start: float, end: float, step: float, **_: object
     ) -> RangeResult:
-        self.asked += 1
-        error = self.answer(start, end)
+        self.queries += 1
+        error = self.error_of(start, end)
         if error is not None:
             return RangeResult(error=error)
         count = round((end - start) / step) + 1
@@ -58,11 +58,11 @@ async def fetched(server: Server, count: int, expected: int) -> Past:
 
 
 def column(past: Past) -> list[float | None]:
-    """The values of node ``a``; None where there is none, or where the query failed."""
+    """The values of node ``a`` by step; None if there is none or the query failed."""
     return [values.get("a") for values in past.by_step()]
 
 
-def test_the_moments_are_multiples_of_the_step() -> None:
+def test_times_are_multiples_of_the_step() -> None:
     found = window_of(NOON + 7, NOON + 100, 30)
     assert (found.start % 30, found.start >= NOON + 7) == (0, True)
     assert found.end <= NOON + 100
@@ -88,31 +88,31 @@ TWO = [series([1, 9] * 20, node="a", d="x"), series([5, 3] * 20, node="a")]
 @pytest.mark.parametrize(
     ("found", "higher_is_worse", "wanted"),
     [
-        # Its labels change in the middle.
+        # The series' labels change in the middle.
         ([series([1, 2], node="a", z="x"), LATER], True, [1, 2, 3, 4]),
-        # Of several series of a node the worst value counts.
+        # Of several series for one node the worst value counts.
         (TWO, True, [5, 9] * 20),
         (TWO, False, [1, 3] * 20),
-        # A value that is no finite number is not known. A series without a node is left out.
+        # Values that are not finite are unknown. A series without a node is left out.
         ([series(ODD, node="a"), series([1], cluster="x")], True, [None, None, None, 4]),
-        # So are moments that were not asked for.
+        # Times that were not queried are left out.
         ([series([1, 2, 3], START - STEP, node="a")], True, [2, 3]),
     ],
 )
-def test_an_answer_becomes_a_value_a_node_and_moment(found, higher_is_worse, wanted) -> None:
+def test_a_query_result_becomes_one_value_per_node_and_step(found, higher_is_worse, wanted) -> None:
     past = Past(Query("cpu", LABELS, higher_is_worse), window(len(wanted)))
     past.take(range(len(wanted)), RangeResult(tuple(found)))
     assert column(past) == wanted
 
 
-async def test_after_a_part_that_fails_nothing_is_known_and_a_partial_answer_is_a_warning() -> None:
-    count, expected, length = 1500, 2000, 125  # steps of a part
+async def test_after_a_failed_part_nothing_is_known_and_a_partial_result_is_a_warning() -> None:
+    count, expected, length = 1500, 2000, 125  # steps per part
 
     def the_third_is_broken(start: float, _: float) -> str | None:
         return "HTTP 500: block" if round((start - START) / STEP) == 2 * length else None
 
     server = Server(the_third_is_broken, ("store is gone",))
     past = await fetched(server, count, expected)
-    assert (past.error, past.end, server.asked) == ("HTTP 500: block", 2 * length, 3)
+    assert (past.error, past.end, server.queries) == ("HTTP 500: block", 2 * length, 3)
     assert column(past) == [7.0] * past.end + [None] * (count - past.end)
     assert past.warnings == {"store is gone"}

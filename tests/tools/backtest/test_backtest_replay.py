@@ -1,4 +1,4 @@
-"""A replay over a made-up history, step by step, and in numbers."""
+"""A replay over a made-up history, step by step, and its summary."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ def played(
     steps: int | None = None,
     nodes: Mapping[str, Node] | None = None,
 ) -> Record:
-    """``parts``: the values of all rules by node; after them nothing is known, up to ``steps``."""
+    """``parts``: values by node, the same for all rules; after them unknown, up to ``steps``."""
     counts = [len(next(iter(values.values()))) for values in parts]
     window = Window(NOON, STEP, steps or sum(counts))
     past, first = Past(Query("load:cpu", ("node",), higher_is_worse=True), window), 0
@@ -42,7 +42,7 @@ def marks(record: Record) -> dict[str, list[list[int]]]:
     return {name: node.marked.active.runs for name, node in record.nodes.items()}
 
 
-def test_a_release_that_waited_comes_in_the_next_step() -> None:
+def test_a_release_that_had_to_wait_comes_in_the_next_step() -> None:
     rules = rule_set(rule(threshold=30), guard={"max_releases": "25%"})
     hot, cool = [40.0, 0, 0, 0], [0.0] * 4
     values = {"a": cool, "b": hot, "c": cool, "d": cool, "e": cool, "f": hot}
@@ -51,8 +51,8 @@ def test_a_release_that_waited_comes_in_the_next_step() -> None:
     assert (record.writes, record.peak) == (4, 2)
 
 
-def test_marks_that_are_there_now_were_not_there_then() -> None:
-    """The replay begins without marks; a node whose label is of somebody else is never marked."""
+def test_a_replay_ignores_the_current_marks() -> None:
+    """It begins without marks; a node on which somebody else set the label is never marked."""
     labels = {"a": "presure", "b": "broken"}
     nodes = {name: Node(name, labels={"status": labels[name]}) for name in labels}
     rules = rule_set(guard={"max_marked": "100%"})
@@ -61,7 +61,7 @@ def test_marks_that_are_there_now_were_not_there_then() -> None:
 
 
 @pytest.mark.parametrize(("stale_after", "ends"), [("30s", 3), ("5m", 7)])
-def test_what_is_missing_is_unknown_and_a_mark_outlasts_it_until_it_is_stale(
+def test_missing_values_are_unknown_and_a_mark_stays_until_they_are_stale(
     stale_after: str, ends: int
 ) -> None:
     rules = rule_set(rule(), stale_after=stale_after, guard={"max_marked": "100%"})
@@ -70,7 +70,7 @@ def test_what_is_missing_is_unknown_and_a_mark_outlasts_it_until_it_is_stale(
     assert record.nodes["a"].marked.known == 2
 
 
-def test_the_cap_counts_by_pool() -> None:
+def test_the_cap_applies_per_pool() -> None:
     rules = rule_set(rule(), guard={"max_marked": "50%", "pool_label": "pool"})
     nodes = {name: Node(name, labels={"pool": name[0]}) for name in ("a1", "a2", "b1", "b2")}
     values = {"a1": [90.0, 90], "a2": [95.0, 10], "b1": [10.0, 10], "b2": [90.0, 90]}
@@ -79,7 +79,7 @@ def test_the_cap_counts_by_pool() -> None:
     assert (record.peak, record.capped) == (2, 2)
 
 
-def test_a_rule_that_marks_nothing_is_active_where_it_fires() -> None:
+def test_a_rule_that_marks_nothing_is_active_while_it_fires() -> None:
     shadow = rule_set(rule(), rule("trial", expr="load:cpu", threshold=5, shadow=True))
     nodes = {"a": Node("a"), "b": Node("b", labels={"dynsched.io/ignore": "true"})}
     values = {"a": [10.0, 90], "b": [10.0, 90]}
@@ -97,7 +97,7 @@ def test_a_rule_that_marks_nothing_is_active_where_it_fires() -> None:
 
 
 def times(text: str) -> Times:
-    """``#`` where it is active, ``?`` where nothing is known."""
+    """One character per step: ``#`` if active, ``?`` if unknown."""
     found = Runs()
     for step, mark in enumerate(text):
         if mark == "#":
@@ -114,10 +114,10 @@ def test_marks_and_times_are_counted() -> None:
 @pytest.mark.parametrize(
     ("nodes", "flaps"),
     [
-        (["#" + "." * 10 + "#."], 1),  # within ten minutes of the one before on the same node
+        (["#" + "." * 10 + "#."], 1),  # within ten minutes of the previous mark on the same node
         (["#" + "." * 11 + "#"], 0),
         (["#............", "..#.........."], 0),
     ],
 )
-def test_a_flap_follows_soon_on_the_same_node(nodes: list[str], flaps: int) -> None:
+def test_a_flap_is_a_mark_soon_after_another_on_the_same_node(nodes: list[str], flaps: int) -> None:
     assert tally([times(each) for each in nodes], Window(NOON, 60.0, 13))["flaps"] == flaps

@@ -1,4 +1,4 @@
-"""`dynsched collect`: memory.available as the kubelet computes it, pushed and read back."""
+"""`dynsched collect` computes memory.available like the kubelet and pushes it."""
 
 import asyncio
 import signal
@@ -22,7 +22,7 @@ from dynsched.util.errors import ExpectedError
 GIB = 1024 * MIB
 METRIC = "k8_node_cgroups_mem_available"
 
-# As /proc/meminfo of a node with 16 GiB has it, the lines that could be mistaken among them.
+# /proc/meminfo of a node with 16 GiB, including lines that could be mistaken for MemTotal.
 MEMINFO = """\
 MemTotal:       16777216 kB
 MemFree:         1048576 kB
@@ -79,8 +79,8 @@ def meminfo(tmp_path: Path) -> Path:
 def test_the_working_set_is_usage_less_inactive_file(tmp_path: Path, meminfo: Path) -> None:
     node_in_a_container = {"memory.current": f"{10 * GIB}\n", "kubelet.slice__x": ""}
     for root, used in (
-        (v1(tmp_path / "a"), 8),  # of the whole hierarchy
-        (v2(tmp_path / "b"), 8),  # at the machine's root there is no usage file
+        (v1(tmp_path / "a"), 8),  # the total_ values count, those of the whole hierarchy
+        (v2(tmp_path / "b"), 8),  # the machine's root cgroup has no usage file
         (v2(tmp_path / "c", **node_in_a_container), 7),
         # v2 is mounted too, without the memory controller
         (tree(v1(tmp_path / "d"), {"unified/cgroup.controllers": "\n"}), 8),
@@ -91,7 +91,9 @@ def test_the_working_set_is_usage_less_inactive_file(tmp_path: Path, meminfo: Pa
     assert read_memory(v1(tmp_path / "e", 5), meminfo).working_set == 0
 
 
-def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(tmp_path: Path, meminfo: Path) -> None:
+def test_a_containers_own_cgroup_is_not_mistaken_for_the_nodes(
+    tmp_path: Path, meminfo: Path
+) -> None:
     old, new = v1(tmp_path), v2(tmp_path, **{"memory.current": "1000000\n"})
     (old / "memory/cgroup.sane_behavior").unlink()
     for root in (old, new):
@@ -99,16 +101,16 @@ def test_a_containers_own_cgroup_is_not_taken_for_the_nodes(tmp_path: Path, memi
             read_memory(root, meminfo)
 
 
-def test_what_cannot_be_read_is_an_error_that_names_the_file(tmp_path: Path, meminfo: Path) -> None:
+def test_an_unreadable_file_is_an_error_that_names_it(tmp_path: Path, meminfo: Path) -> None:
     new, old = {"cgroup.controllers": ""}, {"memory.stat": "inactive_file 1\n"}
-    for root, told in (
+    for root, reason in (
         (tree(tmp_path / "a", {"x": ""}), "neither cgroup v2 nor the memory controller of v1; is"),
         (tree(tmp_path / "b", new), "memory.stat: No such file or directory"),
         (tree(tmp_path / "c", new | {"memory.stat": ""}), "memory.stat: it has no anon"),
         (v1(tmp_path / "d", "max"), "memory.usage_in_bytes: it has no number"),
         (v1(tmp_path / "e", **old), "memory.stat: it has no total_inactive_file"),
     ):
-        with pytest.raises(ExpectedError, match=told) as caught:
+        with pytest.raises(ExpectedError, match=reason) as caught:
             read_memory(root, meminfo)
         assert "\n" not in str(caught.value)
     for text in ("MemTotal: 5\n", "XMemTotal: 5 kB\n"):
@@ -124,14 +126,16 @@ def pushgateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushgatewa
 
 
 def pushed(pushgateway: Pushgateway) -> dict[str, tuple[dict[str, str], float]]:
-    """The labels and the value of each series, by its ip."""
+    """Labels and value of each series, by its label ip."""
     with urllib.request.urlopen(f"{pushgateway.url}/metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     samples = [sample for family in families for sample in family.samples]
     return {s.labels["ip"]: (s.labels, s.value) for s in samples if s.name == METRIC}
 
 
-def test_the_series_is_in_the_first_projects_form_and_one_node_leaves_anothers(pushgateway) -> None:
+def test_series_are_in_the_first_projects_form_and_a_push_keeps_those_of_other_nodes(
+    pushgateway,
+) -> None:
     push(
         CollectOptions(pushgateway.url, ip="10.0.0.7", node="worker-7"), Memory(16 * GIB, 15 * GIB)
     )
@@ -150,7 +154,7 @@ def failing(url: str) -> str:
     return str(caught.value)
 
 
-def test_a_push_that_fails_is_one_line_and_one_that_hangs_is_given_up(
+def test_a_failed_push_is_a_one_line_error_and_a_hanging_one_is_given_up(
     pushgateway: Pushgateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
@@ -169,21 +173,21 @@ def call(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_once_pushes_and_says_what_or_fails_with_one_line(pushgateway, tmp_path) -> None:
+def test_once_pushes_and_prints_the_value_or_fails_with_one_line(pushgateway, tmp_path) -> None:
     address = pushgateway.url.removeprefix("http://")
     flags = ("--once", "--pushgateway", address, "--ip", "10.0.0.7")
     flags += ("--cgroup-root", str(v1(tmp_path)))
     own = ("--node-name", "worker-7")
     for more, instance in (((), "10.0.0.7, ip 10.0.0.7"), (own, "worker-7, ip 10.0.0.7")):
         code, output = call(*flags, *more)
-        said = f"MiB available; pushed to {pushgateway.url} as instance {instance}\n"
-        assert (code, output.endswith(said)) == (0, True), output
+        printed = f"MiB available; pushed to {pushgateway.url} as instance {instance}\n"
+        assert (code, output.endswith(printed)) == (0, True), output
     code, output = call(*flags[:5], "--cgroup-root", str(tmp_path))
     assert (code, output.count("\n")) == (1, 1)
     assert output.startswith(f"Error: {tmp_path}: neither cgroup v2")
 
 
-def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
+def test_an_invalid_pushgateway_url_is_wrong_usage_and_not_repeated() -> None:
     code, output = call("--once", "--pushgateway", "me:s3cret@x")
     assert (code, "s3cret" in output) == (2, False)
     assert "--pushgateway" in output
@@ -191,12 +195,12 @@ def test_a_pushgateway_that_is_no_url_is_wrong_usage_and_not_repeated() -> None:
 
 
 @pytest.mark.slow
-async def test_in_a_loop_it_outlives_a_pushgateway_that_is_away_and_ends_on_sigterm(
+async def test_the_loop_survives_an_unreachable_pushgateway_and_ends_on_sigterm(
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
     with MisbehavingServer() as server, log.open("wb") as output:
-        server.default = sends()  # it hangs up
+        server.default = sends()  # it closes the connection
         flags = (
             "--pushgateway",
             server.url,

@@ -1,5 +1,6 @@
-"""An API server that has the objects that a test gives it, by path, for resources that the
-simulator does not serve. Read-only.
+"""A read-only API server with the objects that a test gives it, by path.
+
+It is for resources that the simulator does not serve.
 """
 
 import time
@@ -38,11 +39,11 @@ ORDER_IN_FORCE: dict[str, Any] = {
     ORDER_OBJECT: lambda: {"spec": {"until": format_time(time.time() + 20)}},
     NAMESPACES: [{"metadata": {"name": "shop"}}],
 }
-"""And a namespace that asks for it."""
+"""Objects of a cluster in which the order is in force, with one namespace that gets it."""
 
 
 class CannedCluster:
-    """``objects``: what GET answers, by path; a list is a list's items, a function makes it."""
+    """``objects``: the GET response by path: an object, a list's items, or a function."""
 
     def __init__(self, folder: Path, objects: Mapping[str, Any]) -> None:
         self.objects = objects

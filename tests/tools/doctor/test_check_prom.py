@@ -1,4 +1,4 @@
-"""`dynsched check --prom`: a real Prometheus parses expressions, and errors have their place."""
+"""`dynsched check --prom`: a real Prometheus parses expressions; errors have line and column."""
 
 import json
 import re
@@ -64,30 +64,32 @@ def test_a_syntax_error_has_its_line_and_column_in_the_rules_file_and_in_the_exp
     file.write_text(text)
     code, output, errors = call("check", file, "--prom", history.url)
     lines = errors.splitlines()
-    said = r"(\d+:\d+): .*rule \w+: Prometheus refuses the expression: (\d+:\d+): parse error: "
-    found = [re.search(said, line.partition("yaml:")[2]) for line in lines]
+    error = r"(\d+:\d+): .*rule \w+: Prometheus refuses the expression: (\d+:\d+): parse error: "
+    found = [re.search(error, line.partition("yaml:")[2]) for line in lines]
     assert [" ".join(each.groups()) for each in found if each] == places
     assert code == (1 if places else 0)
     if places:
-        (told,) = json.loads(call("check", file, "--prom", history.url, "-o", "json")[1]).values()
-        assert told["errors"] == lines
+        (report,) = json.loads(call("check", file, "--prom", history.url, "-o", "json")[1]).values()
+        assert report["errors"] == lines
     else:
         assert output == f"{file}: 1 rule: good; label status=presure\n"
 
 
-def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(call, tmp_path, history) -> None:
+def test_if_no_parser_finds_the_ranges_the_advice_is_to_write_the_lag(
+    call, tmp_path, history
+) -> None:
     file = tmp_path / "rules.yaml"
     long = "up * 1" + " + 0" * MAX_OPERATORS
-    for more, told in ((", by: expected", True), (", by: expected, lag: 30s", False), ("", False)):
+    for more, hint in ((", by: expected", True), (", by: expected, lag: 30s", False), ("", False)):
         file.write_text(f"rules: [{{name: cpu, expr: {long}, threshold: 80{more}}}]")
         for options in ((), ("--prom", history.url)):
             code, _, errors = call("check", file, *options)
             assert code == 0
-            assert ("write `lag:` in the rule" in errors) == told
-            assert ("not known how late" in errors) == bool(told and options)
+            assert ("write `lag:` in the rule" in errors) == hint
+            assert ("not known how late" in errors) == bool(hint and options)
 
 
-def test_a_server_that_cannot_be_asked_is_one_line_and_no_error_of_the_rules(
+def test_an_unreachable_server_is_a_one_line_error_and_no_error_of_the_rules(
     call, tmp_path
 ) -> None:
     file = tmp_path / "rules.yaml"

@@ -1,4 +1,4 @@
-"""Each check of a cluster, on one with the defect and on one without."""
+"""Each check of a cluster, on a cluster with the defect and on one without."""
 
 import asyncio
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ def a_node(name: str, **labels: str) -> dict[str, Any]:
 
 
 def injection() -> dict[str, Any]:
-    """The component inject, as the API server has it."""
+    """The objects of the component inject, by API path."""
     policy, binding = yaml.safe_load_all((COMPONENTS / "inject/policy.yaml").read_text())
     name = "dynsched-avoid-pressure"
     return {
@@ -94,12 +94,12 @@ def but(path: str, what: Any) -> dict[str, Any]:
 
 
 def only(*paths: str) -> dict[str, Any]:
-    """Of that cluster nothing but these."""
+    """A cluster with only these objects of ORDER_IN_FORCE."""
     return {path: ORDER_IN_FORCE[path] for path in paths}
 
 
 def webhook(**client: str) -> dict[str, Any]:
-    """As the API server has it; ``client``: what somebody has added."""
+    """The component's webhook, by API path; ``client``: fields added to its clientConfig."""
     (found,) = yaml.safe_load_all((COMPONENTS / "order-webhook/webhook.yaml").read_text())
     found["webhooks"][0]["clientConfig"] |= client
     return {ORDER_WEBHOOK: found}
@@ -137,8 +137,8 @@ DEFECTS: list[tuple[Mapping[str, Any], RuleSet, str, Severity, str]] = [
 async def test_a_defect_of_a_cluster_is_found(tmp_path, defect) -> None:
     objects, rule_set, code, severity, words = defect
     found = await found_in(tmp_path, objects, rule_set)
-    told = [f"{one.code} {one.severity} {one.summary} {one.evidence} {one.fix}" for one in found]
-    fits = [text.startswith(f"{code} {severity} ") and words in text for text in told]
+    texts = [f"{one.code} {one.severity} {one.summary} {one.evidence} {one.fix}" for one in found]
+    fits = [text.startswith(f"{code} {severity} ") and words in text for text in texts]
     assert sum(fits) == 1, found
 
 
@@ -149,7 +149,7 @@ HEALTHY_TOO = [
     (injection() | only(NAMESPACES), rules()),
     ({}, OF_TAINT),
     (IGNORING, UNMARKED),
-    (ORDER_IN_FORCE, rules()),  # that of another rules file
+    (ORDER_IN_FORCE, rules()),  # the order of another rules file
     (BY_WEBHOOK, ORDER),
 ]
 
@@ -159,7 +159,7 @@ async def test_a_healthy_cluster_has_no_finding(tmp_path, more, rule_set) -> Non
     assert await found_in(tmp_path, more, rule_set) == []
 
 
-async def test_what_a_server_does_not_answer_is_not_checked_and_the_rest_goes_on(sim) -> None:
+async def test_a_refused_request_skips_its_check_and_not_the_others(sim) -> None:
     sim.server.forbidden = {("list", "namespaces")}
     report = await asked_of(sim, parse_rules({"rules": [MEMORY]}))
     assert [each.code for each in report.findings] == ["P0"]
@@ -168,7 +168,7 @@ async def test_what_a_server_does_not_answer_is_not_checked_and_the_rest_goes_on
 
 
 def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> CheckedRule:
-    """A rule with a sample of each of these nodes."""
+    """A rule with one sample for each of these nodes."""
     rule = Rule.model_validate(RULE | more)
     answer = QueryResult(tuple(Sample({"node": name}, 1.0, 0.0) for name in names))
     return CheckedRule(rule, answer, read("load"), world, server)
@@ -179,26 +179,26 @@ def asked(world: RuleContext, names: str, server: Any = None, **more: Any) -> Ch
     [
         ("abc", {}, [], ""),
         ("c", {}, [W], "2 of 3 nodes: a and b"),
-        # Others need no sample.
+        # Nodes that the rule does not select need no sample.
         ("c", {"selector": "pool=y"}, [], ""),
-        # Samples without a node are worse where nodes have none.
+        # Samples without a node are more severe if nodes lack samples.
         ("abcz", {}, [Severity.INFO], "as z:"),
         ("z", {}, [E, W], "3 of 3 nodes"),
     ],
 )
-async def test_nodes_without_samples_and_samples_without_nodes_are_told(
+async def test_nodes_without_samples_and_samples_without_nodes_are_found(
     names, more, found, evidence
 ) -> None:
     pools = zip("abc", "xxy", strict=True)
     there = {name: make_node(name, labels={"pool": pool}) for name, pool in pools}
     rule = asked(RuleContext(rules(), there), names, **more)
-    told = [each async for each in uncovered(rule)]
-    assert [each.severity for each in told] == found
-    assert evidence in (told[0].evidence if told else "")
+    findings = [each async for each in uncovered(rule)]
+    assert [each.severity for each in findings] == found
+    assert evidence in (findings[0].evidence if findings else "")
 
 
 class Scrapes:
-    """A Prometheus that answers when and how often it scraped."""
+    """A Prometheus with the given lag of samples and scrape interval, in seconds."""
 
     def __init__(self, lag: float, interval: float) -> None:
         self.lag, self.interval = AsyncMock(return_value=lag), AsyncMock(return_value=interval)
@@ -208,7 +208,7 @@ class Scrapes:
     ("lag", "interval", "severities"),
     [(50.0, 30.0, []), (130.0, 30.0, [W]), (130.0, 60.0, []), (400.0, 30.0, [E])],
 )
-async def test_samples_that_come_late_are_told(lag, interval, severities) -> None:
+async def test_late_samples_are_found(lag, interval, severities) -> None:
     rule = asked(RuleContext(rules(), {}), "", Scrapes(lag, interval))
     assert [each.severity async for each in late_samples(rule)] == severities
 
@@ -220,10 +220,10 @@ async def of_running(where: Where) -> list[Finding]:
     return report.findings
 
 
-async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_is_not() -> None:
+async def test_refused_rules_of_a_dynsched_are_found_and_a_missing_first_tick_is_not() -> None:
     pages = Pages()
     async with served(pages):
-        assert await of_running(Where(pages.url)) == []  # no tick yet, so it is not well
+        assert await of_running(Where(pages.url)) == []  # no tick yet, so its status is an error
         pages.tick()
         assert await of_running(Where(pages.url)) == []
         refused = "rules.yaml:3:5: rules[0].treshold: unknown key\nrules.yaml:4:5: no"
@@ -235,8 +235,8 @@ async def test_a_running_dynsched_that_refuses_its_rules_is_told_and_a_busy_one_
     assert found.evidence == "rules.yaml:3:5: rules[0].treshold: unknown key and rules.yaml:4:5: no"
 
 
-async def test_what_a_running_dynsched_cannot_ask_is_a_finding() -> None:
-    """Its Prometheus need not be the one that doctor asks."""
+async def test_a_failed_query_of_a_running_dynsched_is_a_finding() -> None:
+    """Its Prometheus may be another one than doctor's."""
     pages = Pages()
     async with served(pages):
         pages.tick()
@@ -251,7 +251,7 @@ async def test_what_a_running_dynsched_cannot_ask_is_a_finding() -> None:
             assert pages.snapshots.source in found.fix
 
 
-async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> None:
+async def test_without_a_running_dynsched_its_state_is_not_checked(sim) -> None:
     report = Report()
     await asyncio.to_thread(check_running, Where("http://127.0.0.1:1"), report)
     (unchecked,) = report.not_checked
@@ -262,10 +262,12 @@ async def test_where_no_dynsched_is_found_or_answers_it_is_not_checked(sim) -> N
 
 
 @pytest.mark.parametrize(
-    ("requests", "tells"),
+    ("requests", "summary"),
     [([2.0, 2.2] * 15, "alone"), ([2.0, 8.0] * 15, "real load"), ([2.0] * 3, None)],
 )
-async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, tells) -> None:
+async def test_with_an_order_doctor_reports_how_well_requests_predict_use(
+    requests, summary
+) -> None:
     rule = {"name": "cpu", "expr": "cpu", "threshold": 80, "resource": "cpu"}
     scene = Scene({"rules": [rule], "order": {"score": {"cpu": 1}}}, [Node("a")])
     pods = [BoundPod(f"{at}", "a", cpu=each, name=f"d/{at}") for at, each in enumerate(requests)]
@@ -278,6 +280,6 @@ async def test_what_requests_are_worth_is_told_where_the_order_is_on(requests, t
     pages.snapshots.publish(scene.tick(NOON, pods=known, cpu={"a": 50.0}))
     async with served(pages):
         found = await of_running(Where(pages.url))
-    told = [(each.code, each.severity, each.rule) for each in found]
-    assert told == ([("W3", Severity.INFO, "cpu")] if tells else [])
-    assert all(tells in each.summary for each in found)
+    codes = [(each.code, each.severity, each.rule) for each in found]
+    assert codes == ([("W3", Severity.INFO, "cpu")] if summary else [])
+    assert all(summary in each.summary for each in found)

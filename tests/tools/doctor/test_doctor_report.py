@@ -1,4 +1,4 @@
-"""The report's forms, its order, what is left out of it, and the exit code."""
+"""The report as a table and as JSON, its sequence, and the exit code."""
 
 import asyncio
 import json
@@ -26,15 +26,15 @@ def test_findings_come_worst_first_and_an_error_is_exit_code_1() -> None:
 
 
 def test_json_has_the_documented_names() -> None:
-    told = report().as_json()
+    found = report().as_json()
     worst = {"code": "P1", "severity": "error", "rule": "mem", "summary": "no metric \x00"}
-    assert told["findings"][0] == worst | {"evidence": "none [red]", "fix": "correct it"}
-    assert told["findings"][1]["rule"] is None
-    assert told["not_checked"] == [{"code": "P9", "rule": None, "reason": "404"}]
-    assert told["unreachable"] == []
+    assert found["findings"][0] == worst | {"evidence": "none [red]", "fix": "correct it"}
+    assert found["findings"][1]["rule"] is None
+    assert found["not_checked"] == [{"code": "P9", "rule": None, "reason": "404"}]
+    assert found["unreachable"] == []
 
 
-def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) -> None:
+def test_the_table_has_evidence_fixes_and_unchecked_items(capsys) -> None:
     render(report(), Console(width=120, color_system=None))
     text = capsys.readouterr().out
     assert "evidence: none [red]" in text
@@ -44,17 +44,17 @@ def test_the_table_has_evidence_and_fix_and_says_what_was_not_checked(capsys) ->
     assert "1 error, 1 warning and 1 hint" in text
 
 
-async def test_nobody_to_ask_and_what_cannot_be_used_are_exit_code_2(tmp_path, call, sim) -> None:
+async def test_unreachable_servers_and_unusable_files_are_exit_code_2(tmp_path, call, sim) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
     asking = ("doctor", "--prom", "http://127.0.0.1:1", "-r", rules, "--kubeconfig")
-    for kubeconfig, told in (
+    for kubeconfig, error in (
         (sim.kubeconfig, "Prometheus at http://127.0.0.1:1: connection refused"),
         (tmp_path / "none", "none: no such file; check --kubeconfig"),
     ):
         code, printed, errors = await asyncio.to_thread(call, *asking, kubeconfig, "-o", "json")
         (line,) = json.loads(printed)["unreachable"]
-        assert (code, told in line, f"Error: {line}" in errors) == (2, True, True)
+        assert (code, error in line, f"Error: {line}" in errors) == (2, True, True)
     _, printed, _ = await asyncio.to_thread(call, *asking, tmp_path / "none")
     assert printed == "No findings in what was checked.\n"
     rules.write_text("rules: [{name: cpu, expr: up}]")

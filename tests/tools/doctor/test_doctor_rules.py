@@ -1,4 +1,4 @@
-"""Each check of a rule, in a real Prometheus that has the defect, beside rules that have none."""
+"""Each check of a rule on a real Prometheus, with rules that have the defect and healthy ones."""
 
 import asyncio
 import time
@@ -77,7 +77,7 @@ DEFECTS: list[tuple[str, Mapping[str, object], str, Severity, str]] = [
     (f"100 * (max by (Hostname) (gpu_load) or {ZERO})", OF_HOST, "P15", W, "dcgm-0: no node"),
     (f"clamp_max(gpu_load or {ZERO}, 100) / 1", OF_HOST, "P15", W, "dcgm-0: no node"),
 ]
-"""Each rule, what it has besides, and what is said of it. The threshold is 80 by default."""
+"""Expression, other keys of the rule (the threshold is 80 by default), and the finding."""
 OF_ONE_SERIES: list[tuple[str, str | None]] = [
     ("max by (exported_node) (told_load)", "exported_node"),
     (
@@ -104,7 +104,7 @@ def rule_set(rules: Mapping[str, Mapping[str, object]]) -> RuleSet:
 
 
 class LateSource(PrometheusSource):
-    """Answers with the values of some minutes ago."""
+    """A server whose newest values are 150 s old."""
 
     async def ask_clock(self) -> tuple[ServerClock, None]:
         return ServerClock(time.time(), behind=150.0), None
@@ -115,13 +115,13 @@ async def found_by(
 ) -> list[Finding]:
     report = Report()
     await check_rules(kind(PrometheusConfig(url)), RuleContext(rules, NODES), report)
-    assert {each.code for each in report.not_checked} <= {"P5"}  # an expression that is none
+    assert {each.code for each in report.not_checked} <= {"P5"}  # one expression is invalid
     return report.findings
 
 
 @pytest.fixture(scope="module")
 def findings(history: RealPrometheus) -> list[Finding]:
-    """Of all rules, asked for in one go."""
+    """The findings of all rules, in one run."""
     rules = {
         f"r{number}": {"expr": expr, "threshold": 80, **more}
         for number, (expr, more, *_) in enumerate(DEFECTS)
@@ -147,7 +147,7 @@ def test_rules_without_a_defect_have_no_finding(findings) -> None:
     assert not [rule for code, rule in of_one if code in ("P4", "P10", "P14", "P15")]
 
 
-async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_by_them(
+async def test_values_that_show_new_pods_late_are_found_in_rules_that_place_pods(
     history,
 ) -> None:
     slow = {"expr": "rate(slow_seconds_total[4m]) * 100", "threshold": 90}
@@ -160,9 +160,9 @@ async def test_values_that_show_a_new_pod_late_are_found_where_pods_are_placed_b
         "fast": "write a range of 1m in the rule",
         "recorded": "write a range of 1m where it is recorded, and lag: 1m",
     }
-    for rules, told in ((given | {"no-placement": slow}, advice), ({"no-placement": slow}, {})):
+    for rules, fixes in ((given | {"no-placement": slow}, advice), ({"no-placement": slow}, {})):
         found = await found_by(history.url, rule_set(rules))
-        assert {each.rule: each.fix for each in found if each.code == "P12"} == told
+        assert {each.rule: each.fix for each in found if each.code == "P12"} == fixes
         assert not any("samples come late" in str(each) for each in found)
     found = await found_by(history.url, rule_set({"quick": quick}), LateSource)
     assert [(each.rule, each.fix) for each in found if each.code == "P12"] == [
@@ -183,8 +183,8 @@ class Recorder(Fake):
         return ["k8s.node.name", "k8s.cluster.name"], None
 
 
-async def test_dotted_names_are_quoted_in_all_that_is_asked_and_advised() -> None:
-    """As OpenTelemetry names labels and metrics; Prometheus 3 takes them."""
+async def test_dotted_names_are_quoted_in_queries_and_advice() -> None:
+    """OpenTelemetry names labels and metrics so; Prometheus 3 accepts them."""
     labels = {"__name__": "k8s.node.cpu", "k8s.node.name": "a", "k8s.cluster.name": "b"}
     expr = '{"k8s.node.cpu", "k8s.node.name"=~"a.*", zone="x"}'
     rules = rule_set({"cpu": {"expr": expr, "threshold": 80, "node_label": "k8s.node.name"}})
@@ -198,11 +198,11 @@ async def test_dotted_names_are_quoted_in_all_that_is_asked_and_advised() -> Non
         assert any('by ("k8s.node.name")' in each.fix for each in report.findings)
 
 
-async def test_where_nothing_reads_the_ranges_the_lag_is_asked_for(history) -> None:
-    """This Prometheus answers the expression, and has no page that parses it for others."""
+async def test_if_no_parser_finds_the_ranges_the_advice_is_to_write_the_lag(history) -> None:
+    """This Prometheus evaluates the expression but cannot return its parsed form."""
     long = {"expr": "memory_used_ratio * 100" + " + 0" * MAX_OPERATORS, "threshold": 80}
     placed = {"by": "expected"}
-    for options, told in ((placed, ["long"]), ({**placed, "lag": "30s"}, []), ({}, [])):
+    for options, advised in ((placed, ["long"]), ({**placed, "lag": "30s"}, []), ({}, [])):
         found = await found_by(history.url, rule_set({"long": {**long, **options}}))
         fixes = [(each.rule, each.fix) for each in found if each.code == "P12"]
-        assert fixes == [(name, "write `lag:` in the rule (docs/rules.md#lag)") for name in told]
+        assert fixes == [(name, "write `lag:` in the rule (docs/rules.md#lag)") for name in advised]

@@ -1,4 +1,4 @@
-"""The page in a real Chromium. What it says is compared with the texts of its own table."""
+"""The page in a real Chromium. Expected texts come from the page's own table of texts."""
 
 import contextlib
 import re
@@ -37,7 +37,7 @@ REFUSED = "connection refused"
 
 
 class World:
-    """A small cluster, what it answers, and the address of its page."""
+    """A small cluster, the values that its queries return, and the URL of its page."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,8 +52,10 @@ class World:
         self.url = ""
 
     def tick(self, *, error=None, memory=None, placed=None, capped=None, **changes) -> None:
-        """One tick; ``error``: why queries fail, or with ``memory`` that of this rule alone;
-        ``placed``: nodes to which pods were bound; ``capped``: pools; ``changes`` of the Tick.
+        """Publish one tick.
+
+        ``error``: why all queries fail; ``memory``: why the memory rule's query fails; ``placed``:
+        nodes that pods were bound to; ``capped``: pools; ``changes``: fields of the Tick.
         """
         self.at += 30
         of_memory = memory or error or dict.fromkeys(self.cpu, 40.0)
@@ -81,7 +83,7 @@ async def served(world: World, prefix: str = "", **options: Any) -> AsyncIterato
 async def opened(
     browser: Any, world: World, rows: int = 5, query: str = "", **options: Any
 ) -> AsyncIterator[Tab]:
-    """A tab that shows so many nodes, and has nothing to complain of at the end."""
+    """A tab that shows ``rows`` nodes; it must end without errors or warnings."""
     async with tab(browser, f"{world.url}{query}", **options) as found:
         await shows(found, rows)
         yield found
@@ -93,7 +95,7 @@ async def shows(found: Tab, rows: int) -> None:
 
 
 async def detail(found: Tab, node: str = "") -> str:
-    """The text of a node's detail, once it is open; of ``node`` after a click."""
+    """The text of the open detail dialog; ``node``: click this node first."""
     if node:
         await found.page.click(f"tr[data-node={node}] a")
     await found.until("document.querySelector('dialog').open")
@@ -121,7 +123,7 @@ async def shown(browser, world) -> AsyncIterator[Tab]:
 
 
 async def tick(world: World, shown: Tab, heat: str = "", **how) -> None:
-    """A tick, and the page shows it; ``heat``: a node that is hot from now on."""
+    """Publish a tick and wait until the page shows it; ``heat``: a node that is hot from now on."""
     if heat:
         world.cpu[heat] = 95.0
     world.tick(**how)
@@ -139,20 +141,20 @@ async def texts(shown: Tab, selector: str) -> list[str]:
 
 
 async def words(shown: Tab, *keys: Any) -> list[str]:
-    """Texts of the page's table in its language: each a key, or one with its values."""
+    """The page's texts in its language; each key is a string, or a list of a key and its values."""
     wanted = [[key] if isinstance(key, str) else list(key) for key in keys]
     ask = "(wanted) => import('./page/i18n.js').then(({ t }) => wanted.map((each) => t(...each)))"
     return await shown.page.evaluate(ask, wanted)
 
 
 async def says(shown: Tab, *keys: Any, where: str = "#sentence") -> bool:
-    """Whether all of these texts stand there."""
-    told = await shown.page.inner_text(where)
-    return all(text in told for text in await words(shown, *keys))
+    """Whether the element shows the texts of all these keys."""
+    found = await shown.page.inner_text(where)
+    return all(text in found for text in await words(shown, *keys))
 
 
 async def is_bad(found: Tab, key: str) -> None:
-    """Wait until the sentence begins so."""
+    """Wait until the sentence is bad and contains the beginning of this key's text."""
     (text,) = await words(found, [key, "|", "|"])
     begin = text.split("|")[0]
     await found.until("document.querySelector('#sentence.bad')?.textContent.includes(given)", begin)
@@ -165,7 +167,9 @@ async def clock(shown: Tab, at: float) -> str:
     )
 
 
-async def test_one_sentence_says_how_it_is_above_nodes_worst_first(shown, world) -> None:
+async def test_a_sentence_sums_up_the_state_and_the_worst_nodes_are_listed_first(
+    shown, world
+) -> None:
     assert (await shown.rows())[:2] == ["web-2", "batch-1"]
     assert await says(shown, ["none_hot", 5], "nearest", ["hot_above", "node-cpu", "60.0", 80])
     assert [title.split(":")[0] for title in await texts(shown, "#grid h3")] == ["batch", "web"]
@@ -185,25 +189,27 @@ async def test_one_sentence_says_how_it_is_above_nodes_worst_first(shown, world)
     assert await says(shown, ["rules_refused", 2, 2], where="#facts")
 
 
-async def test_a_node_that_heats_is_counted_and_rises_when_it_is_sorted_again(shown, world) -> None:
+async def test_a_node_that_gets_hot_is_counted_and_moves_up_when_the_list_is_sorted_again(
+    shown, world
+) -> None:
     assert (await shown.rows())[0] != "web-3"
     await shown.page.locator("tr[data-node=web-3] a").focus()
     await tick(world, shown, heat="web-3")
     assert (await shown.rows())[0] != "web-3"
     assert await shown.page.evaluate("document.activeElement.textContent") == "web-3"
-    assert await shown.page.locator("#grid i").count() == 1  # its cell is pointed at
+    assert await shown.page.locator("#grid i").count() == 1  # the frame around its cell
     await shown.page.click("#sort-again")
     assert (await shown.rows())[0] == "web-3"
     assert not await shown.page.is_visible("#sort-again")
     assert await says(shown, "s_hot", "yes", where="tr[data-node=web-3]")
-    await shown.page.click("#chips [data-state=hot]")  # a count is a filter
+    await shown.page.click("#chips [data-state=hot]")  # a click on a count filters
     assert await shown.rows() == ["web-3"]
     await shown.page.click("#chips [data-state=hot]")
     assert len(await shown.rows()) == 5
 
 
-async def test_a_click_opens_the_node_that_was_looked_at(shown, world) -> None:
-    """By coordinates, after values changed and a banner came or went."""
+async def test_a_click_opens_the_node_under_the_pointer(shown, world) -> None:
+    """Clicks by coordinates, after values changed and a banner appeared or disappeared."""
     mouse = shown.page.mouse
     for look in range(5):
         row = shown.page.locator("#nodes tbody tr").nth(look)
@@ -221,13 +227,13 @@ async def test_a_click_opens_the_node_that_was_looked_at(shown, world) -> None:
         assert await shown.page.evaluate("document.activeElement.textContent") == looked_at
 
 
-async def test_while_nothing_is_known_the_last_values_stay_and_what_comes_is_told(
+async def test_while_all_queries_fail_the_last_values_stay_and_the_consequences_are_shown(
     shown, world
 ) -> None:
     await tick(world, shown, error=REFUSED)
     assert await says(shown, "order_ended", "by_default")
     await tick(world, shown, heat="web-3")
-    # By script: on a slow machine the page has sorted by itself, and the button is gone.
+    # By script: on a slow machine the page has already sorted itself and hidden the button.
     await shown.page.evaluate("document.getElementById('sort-again').click()")
     for _ in range(2):
         await tick(world, shown, error=REFUSED)
@@ -241,7 +247,7 @@ async def test_while_nothing_is_known_the_last_values_stay_and_what_comes_is_tol
     assert await shown.page.title() == "(!) dynsched"
 
 
-async def test_of_a_rule_that_fails_only_its_values_are_unknown(shown, world) -> None:
+async def test_if_one_rule_fails_only_its_values_are_unknown(shown, world) -> None:
     assert not await shown.page.is_visible("#rules code >> nth=1")
     await tick(world, shown, memory="refused")
     assert await says(shown, ["b_rule_fails", "node-mem-usage", "refused"], where=".banner")
@@ -269,7 +275,7 @@ async def test_filters_and_order_are_in_the_url_and_survive_a_reload(shown, worl
 
 
 async def test_numbers_in_names_are_sorted_as_numbers(browser) -> None:
-    """And as text where all have as many digits, which may be of more than ten kinds."""
+    """Numbers of equal width are sorted as text, because their digits may be letters (base 36)."""
     names = ["aks-vmss000009", "aks-vmss00000a", "aks-vmss000010", "w-3", "w-27", "w-30", "w-100"]
     world = World()
     pools = {name: f"pool-{9 + at}" for at, name in enumerate(names)}
@@ -286,7 +292,7 @@ async def test_numbers_in_names_are_sorted_as_numbers(browser) -> None:
         assert titles == [*pools.values()]
 
 
-async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
+async def test_it_can_be_used_with_the_keyboard_alone(shown, world) -> None:
     keyboard = shown.page.keyboard
     await keyboard.press("/")
     assert await shown.page.evaluate("document.activeElement.id") == "filter-text"
@@ -307,7 +313,7 @@ async def test_it_can_be_used_by_keys_alone(shown, world) -> None:
     assert await shown.page.evaluate("document.activeElement.textContent") == "batch-1"
 
 
-async def test_a_nodes_detail_says_why_and_until_when_and_what_changed(shown, world) -> None:
+async def test_a_nodes_detail_shows_the_reason_the_end_and_the_changes(shown, world) -> None:
     labels = {"topology.kubernetes.io/zone": "eu-1a", "node.kubernetes.io/instance-type": "m5.xl"}
     node = world.scene.nodes["batch-1"]
     size = {"cpu": 4.0, "memory": 2.0**34}
@@ -315,25 +321,25 @@ async def test_a_nodes_detail_says_why_and_until_when_and_what_changed(shown, wo
     world.scene.nodes["batch-1"] = node
     await tick(world, shown, heat="web-3")
     await tick(world, shown)
-    told = await detail(shown, "web-3")
+    text = await detail(shown, "web-3")
     clears = ["r_clears_for", "node-cpu", "<= 70", "95", "1m"]
     assert await says(shown, clears, "c_firing", "c_mark", "left_hot", where="dialog")
-    assert re.search(r"node-cpu 95.0 > 80 .*3[0-9]s", told)
-    assert "kubectl dynsched why web-3" in told
+    assert re.search(r"node-cpu 95.0 > 80 .*3[0-9]s", text)
+    assert "kubectl dynsched why web-3" in text
     rules = [row.split("\t") for row in await texts(shown, "dialog tbody tr")]
     assert rules == [["node-cpu", "95.0", "> 80", "70"], ["node-mem-usage", "40.0", "> 85", "85"]]
     assert await shown.page.locator("dialog tbody .bar.hot-2").count() == 1
     assert "node=web-3" in shown.page.url
     await shown.page.go_back()
     await shown.until("!document.querySelector('dialog').open")
-    told = await detail(shown, "batch-1")
-    assert {"eu-1a", "m5.xl, 4 cores, 16 GiB"} <= set(told.split("\n"))
+    text = await detail(shown, "batch-1")
+    assert {"eu-1a", "m5.xl, 4 cores, 16 GiB"} <= set(text.split("\n"))
     assert await says(shown, ["place", 2, 2, 88], where="dialog")
-    await shown.page.click("tr[data-node=web-2] a")  # the list beside it can still be used
+    await shown.page.click("tr[data-node=web-2] a")  # the list next to it stays usable
     await shown.until("document.querySelector('#detail-title').textContent === 'web-2'")
 
 
-async def test_what_changed_is_one_list_of_marks_rules_leaders_and_gaps(shown, world) -> None:
+async def test_changes_are_one_list_of_marks_rules_leaders_and_gaps(shown, world) -> None:
     assert await texts(shown, "#changes li") == []
     world.cpu["batch-1"] = 95.0
     await tick(world, shown, heat="web-3", leadership=Leadership(leader="a"))
@@ -342,16 +348,16 @@ async def test_what_changed_is_one_list_of_marks_rules_leaders_and_gaps(shown, w
     for error in (REFUSED, None):
         status = RulesStatus(error, refused=bool(error))
         await tick(world, shown, error=error, rules_status=status, leadership=leads)
-    told = [text.split("\n")[1:] for text in await texts(shown, "#changes li")]
+    changes = [text.split("\n")[1:] for text in await texts(shown, "#changes li")]
     kinds = ["c_sees", "c_blind", "c_refused", "c_leader", "c_rules", "c_mark"]
-    assert [text for text, *_ in told[:6]] == await words(shown, *kinds)
-    assert [rest for _, *rest in told[:5]] == [[], [], [REFUSED], ["b"], []]
-    assert told[5][1:3] == ["batch-1", "web-3"]
+    assert [text for text, *_ in changes[:6]] == await words(shown, *kinds)
+    assert [rest for _, *rest in changes[:5]] == [[], [], [REFUSED], ["b"], []]
+    assert changes[5][1:3] == ["batch-1", "web-3"]
     await shown.page.click("#changes a >> text=web-3")
     assert "web-3" in await detail(shown)
 
 
-async def test_a_loop_that_hangs_is_told_and_what_it_means(shown, world) -> None:
+async def test_a_hanging_loop_and_its_consequences_are_shown(shown, world) -> None:
     await tick(world, shown, heat="web-3")
     world.now += 3600
     await shown.look_again()
@@ -367,7 +373,7 @@ async def test_the_language_is_chosen_and_remembered(shown, world) -> None:
     assert await texts(shown, "#table-title") == await words(shown, "worst_first")
 
 
-async def test_where_pods_were_placed_is_shown_where_there_are_any(shown, world) -> None:
+async def test_placements_are_shown_once_pods_were_placed(shown, world) -> None:
     await tick(world, shown, placed=[])
     assert not await shown.page.is_visible("#placements")
     await tick(world, shown, heat="web-3")
@@ -412,8 +418,8 @@ async def test_banners_say_what_must_not_be_overlooked(shown, world) -> None:
     )
     assert await says(shown, "b_dry_run", ["b_rules_error", error], where="#banners")
     await tick(world, shown, leadership=Leadership(False, "pod-2"), capped=["web"])
-    told = ["b_following", "pod-2"], ["b_capped_pools", "50%", "web"]
-    assert await says(shown, *told, where="#banners")
+    banners = ["b_following", "pod-2"], ["b_capped_pools", "50%", "web"]
+    assert await says(shown, *banners, where="#banners")
     await tick(world, shown)
     assert await texts(shown, ".banner") == []
     world.at += 30
@@ -469,10 +475,10 @@ MISPLACED = """(root) => {
     range.selectNodeContents(text);
     for (const box of range.getClientRects()) {
       if (box.left < -0.5 || box.right > innerWidth + 0.5) found.push(["beyond the screen", words]);
-      for (const [other, said] of boxes) {
+      for (const [other, otherWords] of boxes) {
         const wide = Math.min(box.right, other.right) - Math.max(box.left, other.left);
         const high = Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top);
-        if (wide > 1 && high > 4) found.push(["one on the other", words, said]);
+        if (wide > 1 && high > 4) found.push(["overlap", words, otherWords]);
       }
       boxes.push([box, words]);
     }
@@ -486,8 +492,8 @@ MISPLACED = """(root) => {
 
 
 @pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
-async def test_no_text_is_cut_or_on_another_whatever_the_width(browser, world, locale) -> None:
-    """With the names of clouds, a conflict, and a node of which nothing is known."""
+async def test_no_text_is_cut_or_overlaps_at_any_width(browser, world, locale) -> None:
+    """The nodes have cloud providers' names; one has a conflict, and one has no value."""
     labels = {
         CLOUD[1]: {"pool": "a", "status": "maintenance"},
         CLOUD[3]: {"pool": "a", "node-role.kubernetes.io/control-plane": ""},
@@ -520,7 +526,7 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
         capped=["web"],
     )
     axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
-    # Only axe itself is let past the policy.
+    # The page's Content-Security-Policy is bypassed for axe's own script only.
     async with opened(browser, world, color_scheme=scheme, bypass_csp=True) as found:
         await found.page.evaluate(axe)
         for step in [*WIDTHS, *WIDTHS]:
@@ -528,11 +534,11 @@ async def test_axe_finds_nothing(browser, world, scheme) -> None:
                 await detail(found, "web-3")
             await found.page.set_viewport_size({"width": step, "height": 900})
             violations = await found.page.evaluate("async () => (await axe.run()).violations")
-            told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
-            assert told == [], step
+            hits = [(each["id"], [node["html"] for node in each["nodes"]]) for each in violations]
+            assert hits == [], step
 
 
-async def test_of_many_nodes_the_worst_are_shown_and_more_on_request(browser) -> None:
+async def test_a_long_list_shows_the_worst_nodes_and_the_rest_on_request(browser) -> None:
     world = World()
     world.scene.nodes = {f"n{n:03}": Node(f"n{n:03}") for n in range(120)}
     world.cpu = {name: float(at % 90) for at, name in enumerate(world.scene.nodes)}

@@ -1,4 +1,4 @@
-"""The page's paths, asked over a real socket."""
+"""The page's paths, requested over a real socket."""
 
 import gzip
 import re
@@ -22,18 +22,18 @@ STATIC = ROOT / "dynsched/web/page/static"
 
 @pytest_asyncio.fixture
 async def packed(ticks):
-    """A client that leaves what it gets as it is."""
+    """A client that does not decompress responses."""
     async with TestClient(TestServer(make_app(ticks)), auto_decompress=False) as found:
         yield found
 
 
 def publish_ordered(ticks) -> None:
-    """`example` and its order."""
+    """Publish `example` and its order."""
     ticks.publish(example())
     ticks.show_order(OrderStatus(compute_order(ticks.tick.evaluation, ticks.tick.pods)))
 
 
-async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> None:
+async def test_the_page_gets_the_nodes_as_columns(client, ticks) -> None:
     publish_ordered(ticks)
     shown = await get(client, "/page/data")
     check(shown, dry_run=False, capped=[""], max_marked="2", pools=[""], unseen_since=None)
@@ -67,7 +67,7 @@ async def test_the_page_gets_columns_of_what_the_nodes_are(client, ticks) -> Non
     check(shown["order"], **order)
 
 
-async def test_a_rule_that_sees_nothing_says_why_by_a_code(client, ticks) -> None:
+async def test_a_rule_without_values_has_the_code_of_the_reason(client, ticks) -> None:
     for answer, blind in (({}, ["no_series"]), ({"x": 1.0}, ["no_node", "'x'"]), ("refused", None)):
         scene = Scene(EXAMPLE_RULES, [Node("a")])
         ticks.publish(scene.tick(NOON, node_cpu=answer, node_mem_usage={"a": 1.0}))
@@ -76,9 +76,7 @@ async def test_a_rule_that_sees_nothing_says_why_by_a_code(client, ticks) -> Non
         assert rule["last_error"] == (answer if answer == "refused" else None)
 
 
-async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known(
-    client, ticks
-) -> None:
+async def test_values_of_a_shadow_rule_do_not_hide_that_nothing_is_known(client, ticks) -> None:
     rules = [{"name": name, "expr": "x", "threshold": 80} for name in ("cpu", "other")]
     scene = Scene({"rules": [rules[0], {**rules[1], "shadow": True}]}, [Node("a")])
     ticks.publish(scene.tick(NOON, cpu={"a": 10.0}, other={"a": 10.0}))
@@ -89,15 +87,15 @@ async def test_a_shadow_rule_that_has_values_does_not_hide_that_nothing_is_known
     assert [change["kind"] for change in shown["changes"]] == ["blind"]
 
 
-async def test_placements_are_counted_where_pods_are_watched(client, ticks) -> None:
+async def test_placements_are_counted_if_pods_are_watched(client, ticks) -> None:
     ticks.publish(example())
     assert (await get(client, "/page/data"))["placements"] is None
     ticks.publish(example(), placed=["worker-2", "worker-1", "worker-1"])
     check((await get(client, "/page/data"))["placements"], hot=[1], marked=[0], clean=[2])
 
 
-async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, ticks, clock) -> None:
-    """The age grows while the bytes stay."""
+async def test_a_known_etag_gets_no_body_until_the_next_tick(client, ticks, clock) -> None:
+    """Age grows while the body stays the same."""
     await get(client, "/page/data", 503)
     ticks.publish(example())
     first, _ = await ask(client, "/page/data")
@@ -112,7 +110,9 @@ async def test_an_etag_that_was_seen_gets_no_body_until_a_tick(client, ticks, cl
 
 
 @pytest.mark.parametrize(("accepted", "is_packed"), [("br;q=1.0, GZIP;q=0.5", True), ("br", False)])
-async def test_it_is_compressed_for_who_accepts_it(packed, ticks, accepted, is_packed) -> None:
+async def test_responses_are_compressed_for_clients_that_accept_gzip(
+    packed, ticks, accepted, is_packed
+) -> None:
     ticks.publish(many(300))
     for path in ("/page/data", "/page/page.css"):
         plain_headers, plain = await ask(packed, path, **{"Accept-Encoding": "identity"})
@@ -124,7 +124,9 @@ async def test_it_is_compressed_for_who_accepts_it(packed, ticks, accepted, is_p
         assert headers["Vary"] == "Accept-Encoding"
 
 
-async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, ticks) -> None:
+async def test_a_nodes_detail_has_codes_for_its_changes_and_for_what_would_clear_it(
+    client, ticks
+) -> None:
     scene = Scene(EXAMPLE_RULES, [Node("a")])
     for at, cpu in ((0, 10.0), (60, 95.0), (120, 95.0)):
         ticks.publish(scene.tick(NOON + at, node_cpu={"a": cpu}, node_mem_usage={"a": 1.0}))
@@ -136,7 +138,7 @@ async def test_a_node_has_its_changes_and_what_would_clear_it_by_codes(client, t
     assert found["clears"] == [["clears_for", "node-cpu", "<= 70", "95", "2m"]]
 
 
-async def test_a_nodes_machine_and_place_in_the_order_are_told(client, ticks) -> None:
+async def test_a_nodes_detail_has_its_machine_and_its_place_in_the_order(client, ticks) -> None:
     await get(client, "/page/nodes/worker-2", 503)
     publish_ordered(ticks)
     machine = dict.fromkeys(("zone", "type", "cpu", "memory"))
@@ -149,7 +151,7 @@ async def test_the_root_is_the_page_and_its_files_are_not_sent_again(client) -> 
     headers, body = await ask(client, "/")
     assert headers["Content-Type"].startswith("text/html")
     assert b"page/page.js" in body
-    assert "http" not in headers["Content-Security-Policy"]  # nothing from elsewhere is loaded
+    assert "http" not in headers["Content-Security-Policy"]  # nothing is loaded from other sites
     headers, body = await ask(client, "/page/page.js")
     assert headers["Content-Type"].startswith("text/javascript")
     assert headers["Cache-Control"] == "no-cache"

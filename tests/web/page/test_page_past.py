@@ -1,4 +1,4 @@
-"""What the page lists as changed, and where pods were placed: what counts, as what, how long."""
+"""The page's lists of changes and placements: what is counted, under which kind, for how long."""
 
 import pytest
 from scenes import NOON, Scene, example
@@ -10,8 +10,8 @@ RULES = {"rules": [{"name": "cpu", "expr": "x", "threshold": 80}]}
 COOL, HOT = {"a": 10.0, "b": 5.0}, {"a": 90.0, "b": 5.0}
 
 
-def test_the_changes_are_what_alerts_did_and_what_was_written_the_latest_first() -> None:
-    """What is decided again between two ticks is told once, and a new node is no change."""
+def test_changes_are_alert_transitions_and_writes_latest_first() -> None:
+    """A re-evaluation between two ticks lists no change twice, and a new node is no change."""
     changes = Changes()
     scene = Scene(RULES, [Node("a"), Node("b")])
     for at, answer in ((0, COOL), (10, COOL), *[(20, HOT)] * 3, (30, HOT), (40, COOL), (40, COOL)):
@@ -31,7 +31,7 @@ def test_the_changes_are_what_alerts_did_and_what_was_written_the_latest_first()
 BEFORE = example().evaluation
 
 
-def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
+def test_placements_are_counted_in_steps_of_five_minutes_over_an_hour() -> None:
     placements = Placements()
     for minute in range(0, 180, 5):
         placements.count(["worker-1"] * (minute // 5 % 3), BEFORE, NOON + 60 * minute + 7)
@@ -44,7 +44,9 @@ def test_counts_are_of_five_minutes_each_and_of_an_hour() -> None:
 @pytest.mark.parametrize(
     ("pause", "clean"), [(3, [1, 0, 0, 1]), (1000, [0] * (STEPS - 1) + [1]), (0, [2])]
 )
-def test_steps_without_a_pod_are_zero_and_older_ones_go(pause: int, clean: list[int]) -> None:
+def test_steps_without_a_pod_are_zero_and_old_ones_are_dropped(
+    pause: int, clean: list[int]
+) -> None:
     placements = Placements()
     placements.count(["worker-1"], BEFORE, NOON)
     placements.count(["worker-1"], BEFORE, NOON + pause * STEP)
@@ -52,7 +54,7 @@ def test_steps_without_a_pod_are_zero_and_older_ones_go(pause: int, clean: list[
     assert (found["clean"], found["times"][-1]) == (clean, NOON + pause * STEP)
 
 
-def test_how_many_would_be_on_hot_nodes_by_chance() -> None:
+def test_the_expected_number_of_pods_on_hot_nodes_by_chance_is_counted() -> None:
     placements = Placements()
     for hot, pods in (("a", "bcde"), ("", "a"), ("ab", "ac")):
         scene = Scene(RULES, map(Node, "abcd"))
