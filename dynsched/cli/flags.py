@@ -246,9 +246,9 @@ def _lease_namespace(default: str) -> Callable[[F], F]:
     return option("--lease-namespace", metavar="NAMESPACE", help=help_text)
 
 
-lease_namespace = _lease_namespace("the pod's, else the kubeconfig's.")
+lease_namespace = _lease_namespace("the pod's, or without a pod the kubeconfig's.")
 lease_namespace_or_any = _lease_namespace(
-    "every namespace; with --if-lease-older-than the pod's, else the kubeconfig's."
+    "every namespace. With --if-lease-older-than: the pod's, or without a pod the kubeconfig's."
 )
 
 

@@ -129,7 +129,7 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
     if ranked:
-        show(console, f"New pods with the order prefer {_preferred(ranked)}.")
+        show(console, f"New pods would prefer {_preferred(ranked)}.")
     show(console, f"Next: {found['next']}.")
 
 
