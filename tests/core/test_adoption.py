@@ -52,7 +52,7 @@ def test_an_adopted_mark_without_samples_is_released_after_stale_after() -> None
 
 def test_only_marks_of_nodes_without_known_alerts_are_adopted() -> None:
     """A label that somebody sets while dynsched runs does not make the node hot. The label of a
-    node that joins later does, and that of one that replaced another.
+    node that joins later does, and so does the label of a node that replaced another.
     """
     cluster = fleet(3)
     cluster.tick(cpu=heats(cluster))

@@ -228,7 +228,7 @@ def test_marks_that_dynamic_scheduler_wrote_move_too() -> None:
     rules=st.sampled_from(list(MARKS.values())),
     wanted=st.booleans(),
 )
-def test_only_our_label_the_default_one_and_in_prune_the_recorded_one_are_changed(
+def test_only_the_configured_label_the_default_and_in_prune_the_recorded_one_are_changed(
     labels: dict[str, str], named: str, rules: RuleSet, wanted: bool
 ) -> None:
     observed = forged(labels, named)

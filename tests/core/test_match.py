@@ -116,7 +116,7 @@ def test_an_address_that_several_nodes_share_identifies_none_of_them(
 
 def test_a_shared_address_belongs_to_the_only_ready_node() -> None:
     """A kubelet that restarts with another --hostname-override leaves its old Node object behind.
-    Samples by address matched neither Node then.
+    Samples with its address then matched no node.
     """
     gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
     address = {"InternalIP": "10.0.0.7"}

@@ -41,8 +41,7 @@ def test_the_defaults_are_as_documented() -> None:
 
 
 def test_a_rules_file_of_dynamic_scheduler_is_read() -> None:
-    """It marks nodes as dynamicScheduler did. Keys that dynamicScheduler did not read are ignored.
-    """
+    """It marks nodes as dynamicScheduler did, and keys that had no effect there are ignored."""
     raw = yaml.safe_load((ROOT / "tests/rules/first-project.yaml").read_text())
     expected = parse_rules(raw)
     assert expected.mark == Mark(LabelMark("status", "presure"), None)
@@ -90,9 +89,7 @@ def test_a_key_of_the_file_is_parsed(path: str, written: object, read: object) -
         ("expr", 'a{b="{}"} > 1', "expr", 'a{b="{}"} > 1'),
     ],
 )
-def test_a_key_of_a_rule_is_parsed(
-    key: str, written: object, attribute: str, read: object
-) -> None:
+def test_a_key_of_a_rule_is_parsed(key: str, written: object, attribute: str, read: object) -> None:
     (found,) = rule_set(rule(**{key: written})).rules
     assert getattr(found, attribute) == read
 

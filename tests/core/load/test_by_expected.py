@@ -108,9 +108,8 @@ def test_the_expected_load_is_computed_only_for_rules_that_use_it(by, others, ru
     st.lists(st.floats(0, 100), min_size=1, max_size=12),
     st.sampled_from([{}, {"for": "20s"}, {"keep_firing_for": "20s"}, {"clear_threshold": 70}]),
 )
-def test_the_state_machine_is_that_of_the_measured_value(loads, options) -> None:
-    """With a constant use of pods, a rule with `by: expected` acts like one that measures the sum.
-    """
+def test_a_rule_by_expected_load_has_the_states_of_one_by_measured_load(loads, options) -> None:
+    """If pods' use is constant, a rule with `by: expected` acts like one that measures the sum."""
     measured, expected = cluster(**options), cluster(**EXPECTED, **options)
     for number, load in enumerate(loads):
         measured.tick(10 * number, cpu={"a": load + 5.0})

@@ -172,9 +172,9 @@ DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
 BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
 CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
     "a bound pod adds the use of its workload": ([bound(**WEB)], USED, on_a(25)),
-    "an ended pod subtracts it": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
-    "but only to 10 points below the mean": ([ended(**WEB)], USED, on_a(0, 10)),
-    "unless the pod itself was measured": (IT_ENDED, USED | MEASURED, on_a(0, 40)),
+    "an ended pod subtracts the use of its workload": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
+    "an ended pod subtracts to 10 % below the mean at most": ([ended(**WEB)], USED, on_a(0, 10)),
+    "an ended pod that was measured has no such limit": (IT_ENDED, USED | MEASURED, on_a(0, 40)),
     "an ended pod subtracts no more than its last use": (
         IT_ENDED,
         USED | MEASURED | {"lately": {"d/web-1": 0.4}},
@@ -302,7 +302,7 @@ def test_pods_add_and_subtract_load(recent, options, expected) -> None:
     [
         (Added(0, 25), 10.0, 0),
         (Added(5, 25), 30.0, 10),
-        # idle pods that were deleted subtracted other pods' load, also 30 points of new pods
+        # deleted idle pods subtracted the load of other pods, also the 30 % of new pods
         (Added(30, 85), 78.0, 30),
     ],
 )

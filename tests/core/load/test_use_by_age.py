@@ -80,9 +80,7 @@ def test_a_pod_that_ends_subtracts_the_measured_part_of_its_start() -> None:
     ("pods", "first", "factor"),
     [(30, 3.0, 3.0), (30, 1.2, 1.0), (29, 3.0, 1.0), (30, 0.2, 1.0), (30, 90.0, 5.0)],
 )
-def test_the_start_factor_needs_many_pods_that_use_much_more_at_first(
-    pods, first, factor
-) -> None:
+def test_the_start_factor_needs_many_pods_that_use_much_more_at_first(pods, first, factor) -> None:
     names = [f"shop/web-{number}" for number in range(pods)]
     ages = dict.fromkeys([*names, "shop/other-1"], 20 + LATE)
     known = counted({}, dict.fromkeys(ages, 0.5 * first), ages)
