@@ -1,4 +1,6 @@
-"""Marks that are found, and rules that are others: what counts as firing."""
+"""Adoption: which rules count as firing on a node with an existing mark, also after a change of the
+rules.
+"""
 
 import json
 from dataclasses import replace
@@ -13,7 +15,7 @@ STATUS = {"status": "presure"}
 @pytest.mark.parametrize(
     ("fired", "adopted"),
     [
-        (None, "cpu memory"),  # left by the first project
+        (None, "cpu memory"),  # left by dynamicScheduler, which writes no record
         ([], "cpu memory"),
         (["cpu"], "cpu"),
         (["cpu", "memory"], "cpu memory"),
@@ -22,8 +24,8 @@ STATUS = {"status": "presure"}
         (["trial"], "cpu memory"),
     ],
 )
-def test_a_mark_that_is_found_is_adopted(fired: list[str] | None, adopted: str) -> None:
-    """By the rules that its record names, else by all; never by one on trial."""
+def test_an_existing_mark_is_adopted(fired: list[str] | None, adopted: str) -> None:
+    """The rules that its record names count as firing, otherwise all rules; never a shadow rule."""
     since = "2023-11-14T22:00:00Z"
     rules = [{"rule": name, "since": since} for name in fired or ()]
     text = None if fired is None else json.dumps({"label": "status=presure", "rules": rules})
@@ -40,7 +42,7 @@ def test_a_mark_that_is_found_is_adopted(fired: list[str] | None, adopted: str) 
     assert {(alert.firing, alert.since, alert.known_at) for alert in found} == {(True, began, NOON)}
 
 
-def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> None:
+def test_an_adopted_mark_without_samples_is_released_after_stale_after() -> None:
     cluster = Cluster(unlimited(), [node("n0", labels=STATUS)])
     for at in (0, 150, 300, 301):
         cluster.tick(at, cpu=FAILED)
@@ -48,9 +50,9 @@ def test_what_is_adopted_and_never_heard_of_is_released_after_stale_after() -> N
     assert cluster.nodes["n0"] == node("n0")
 
 
-def test_only_what_is_not_remembered_is_adopted() -> None:
-    """A label put by hand while we run is no reason to take the node for hot; that of a node
-    that joins later is, or that has replaced another.
+def test_only_marks_of_nodes_without_known_alerts_are_adopted() -> None:
+    """A label that somebody sets while dynsched runs does not make the node hot. The label of a
+    node that joins later does, and so does the label of a node that replaced another.
     """
     cluster = fleet(3)
     cluster.tick(cpu=heats(cluster))
@@ -63,12 +65,12 @@ def test_only_what_is_not_remembered_is_adopted() -> None:
     assert cluster.alert("n2").uid == "another"
 
 
-def test_a_renamed_rule_beside_another_goes_on_with_the_marks_of_the_old_one() -> None:
-    """The node is remembered by the other rule, so that it is not adopted as a found one."""
+def test_a_renamed_rule_takes_over_the_marks_of_the_old_one_also_if_another_rule_stays() -> None:
+    """The other rule still has an alert for the node, so the mark is not adopted as a new one."""
     cluster = fleet(4, "cpu", "memory")
     idle = dict.fromkeys(("n0", "n1", "n2"), 50.0) | {"n3": 90.0}
     cluster.tick(cpu=heats(cluster, "n0", "n1"), memory=idle)
-    cluster.nodes["n2"] = node("n2", labels=STATUS)  # by hand: no rule fires there
+    cluster.nodes["n2"] = node("n2", labels=STATUS)  # set by hand; no rule fires there
     cluster.rules = unlimited(rule("new", for_="1h", clear_threshold=70), rule("memory"))
     cluster.tick(10, new={"n0": 75.0, "n1": 60.0}, memory=idle)
     assert cluster.marked == "n0 n3"
@@ -76,11 +78,11 @@ def test_a_renamed_rule_beside_another_goes_on_with_the_marks_of_the_old_one() -
         cluster.tick(at, new=FAILED, memory={"n3": 90.0})
         assert cluster.marked == "n0 n3"
     cluster.tick(311, new=FAILED, memory={"n3": 90.0})
-    assert cluster.marked == "n3"  # as long as any other of which nothing is heard
+    assert cluster.marked == "n3"  # n0 became stale, like any alert without samples
 
 
-def test_where_all_rules_are_others_a_marked_node_is_adopted() -> None:
-    """Also where none fires: its release may have waited."""
+def test_if_all_rules_are_replaced_a_marked_node_is_adopted() -> None:
+    """Also if no rule fired on it, because its release may have been waiting."""
     cluster = fleet(2)
     cluster.tick(cpu=heats(cluster))
     cluster.nodes["n1"] = node("n1", labels=STATUS)
@@ -90,7 +92,7 @@ def test_where_all_rules_are_others_a_marked_node_is_adopted() -> None:
 
 
 @pytest.mark.parametrize("fired", ["cpu", "gone"])
-def test_with_mark_none_what_is_found_says_nothing_and_stays(fired: str) -> None:
+def test_with_mark_none_an_existing_mark_makes_no_node_hot_and_stays(fired: str) -> None:
     text = json.dumps({"label": "status=presure", "rules": [{"rule": fired}]})
     rules = rule_set(mark="none")
     cluster = Cluster(rules, [node("n0"), node("n1", labels=STATUS, evidence=text)])

@@ -1,9 +1,9 @@
-"""Alert states as timelines, in the way of Prometheus's own tests of its rules: what the words of
-the rules mean; and what holds whatever is read.
+"""Alert states: timelines that show what the keys of a rule mean, as in Prometheus's own rule
+tests, and properties that hold for all input.
 
 A timeline has one entry every 30 s: a value; ``_`` (the node is not in the answer); ``!`` (the
-query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). The states below it: ``.``
-inactive, ``P`` pending, ``F`` firing, ``K`` firing, held by ``keep_firing_for``.
+query failed); ``nan``, ``inf``; ``90@400`` (the sample is 400 s old). Its states are ``.``
+inactive, ``P`` pending, ``F`` firing, ``K`` kept firing by ``keep_firing_for``.
 """
 
 import math
@@ -38,7 +38,7 @@ def letter(alert: Alert) -> str:
 
 
 def history(options: dict[str, Any], entries: Iterable[tuple[float, str]]) -> list[Alert]:
-    """The alert after each of ``(seconds after noon, entry)``."""
+    """The alert after each pair ``(seconds after noon, entry)``."""
     (of,) = rule_set(rule(**options)).rules
     alert, found = new_alert("cpu", "n1", "1", NOON), []
     for seconds, entry in entries:
@@ -55,37 +55,37 @@ HOLD = {**SHORT, "on_stale": "hold"}
 
 TIMELINES: dict[str, tuple[dict[str, Any], str, str]] = {
     # threshold 80 everywhere
-    "at the threshold is not over it": ({}, "79.9 80 80.1 80", ". . F ."),
-    ">= ": ({"op": ">="}, "79 80 79", ". F ."),
+    "a value at the threshold is not over it": ({}, "79.9 80 80.1 80", ". . F ."),
+    ">=": ({"op": ">="}, "79 80 79", ". F ."),
     "<": ({"op": "<"}, "81 80 79 80 nan -inf", ". . F . . ."),
-    "for: one value below starts it anew": (FOR, "90 80 90 90 90 50 90", "P . P P F . P"),
-    "for: between two ticks ends at the later one": ({"for_": "45s"}, "90 90 90", "P P F"),
-    "for: less than a tick": ({"for_": "1s"}, "90 90", "P F"),
+    "for: one value below restarts it": (FOR, "90 80 90 90 90 50 90", "P . P P F . P"),
+    "for: ends at the first tick after it": ({"for_": "45s"}, "90 90 90", "P P F"),
+    "for: shorter than a tick": ({"for_": "1s"}, "90 90", "P F"),
     "keep: after for": ({**FOR, **KEEP}, "90 50 90 90 90 50 90 50 50 50", "P . P P F K F K K ."),
-    "band: begins beyond it, pending ends in it": ({**BAND, **FOR}, "90 75 90 90 90", "P . P P F"),
-    "band: stays in it, which is no cooling": (
+    "band: does not start or keep pending": ({**BAND, **FOR}, "90 75 90 90 90", "P . P P F"),
+    "band: keeps firing and restarts keep_firing_for": (
         {**BAND, **KEEP},
         "90 60 75 60 70 60",
         "F K F K K .",
     ),
-    "unknown: nothing moves before 5 m": ({}, "90 _ ! nan inf 10@400 50 _ !", "F F F F F F . . ."),
-    "unknown: ends neither for nor keep": (
+    "unknown: no change within 5 m": ({}, "90 _ ! nan inf 10@400 50 _ !", "F F F F F F . . ."),
+    "unknown: for and keep go on": (
         {**FOR, **KEEP},
         "90 _ _ 90 50 _ _ 50",
         "P P P F K K K .",
     ),
-    "stale: released after 1 m, for starts anew": (
+    "stale: released after 1 m, for restarts": (
         {**SHORT, **FOR},
         "90 _ 90 ! nan _ 90",
         "P P F F F . P",
     ),
     "stale: age counts from the sample": (SHORT, "50 90@30 _ _ 90@61 90@60", ". F F . . F"),
-    "hold: kept too, until a good reading": (
+    "hold: also during keep, until a good reading": (
         {**HOLD, **KEEP},
         "90 50 _ ! nan 90@61 50",
         "F K K K K K .",
     ),
-    "hold: pending is no mark to hold": ({**HOLD, "for_": "1h"}, "90 _ _ _", "P P P ."),
+    "hold: does not apply to pending": ({**HOLD, "for_": "1h"}, "90 _ _ _", "P P P ."),
 }
 
 
@@ -97,14 +97,13 @@ def test_timeline(options: dict[str, Any], timeline: str, expected: str) -> None
     assert " ".join(map(letter, history(options, entries))) == expected
 
 
-def test_the_example_of_the_documentation() -> None:
+def test_the_example_in_the_documentation() -> None:
     options = {"for_": "1m", "clear_threshold": 70, "keep_firing_for": "2m"}
     values = {0: "91", 50: "85", 60: "88", 300: "75", 360: "64", 479: "62", 480: "62"}
     assert "".join(map(letter, history(options, values.items()))) == "PPFFKK."
 
 
-def test_what_an_alert_keeps() -> None:
-    """The last good value and its time, and since when it is in its state."""
+def test_an_alert_keeps_its_last_good_value_and_the_start_of_its_state() -> None:
     options = {"for_": "30s", "keep_firing_for": "1m"}
     entries = [(0, "90@5"), (30, "95@10"), (60, "_"), (90, "40@1"), (120, "!")]
     *_, alert = history(options, entries)
@@ -131,7 +130,7 @@ def test_the_expected_value_is_compared_and_the_measured_one_is_kept() -> None:
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
-def test_a_clock_that_was_set_moves_all_times(seconds: float) -> None:
+def test_all_times_of_an_alert_move_when_the_clock_is_set(seconds: float) -> None:
     times = ("since", "updated_at", "known_at", "sampled_at", "active_since", "keep_firing_since")
     for before in history({"for_": "1s", "keep_firing_for": "1m"}, [(0, "90"), (9, "9"), (9, "9")]):
         after = before.shifted(seconds)
@@ -156,8 +155,9 @@ ENTRIES = st.sampled_from(["90", "75", "80", "50", "90@50", "90@70", "_", "!", "
 
 
 @given(OPTIONS, st.lists(st.tuples(st.integers(-30, 90), ENTRIES), max_size=20))
-def test_what_always_holds(options: dict[str, Any], steps: list[tuple[int, str]]) -> None:
-    """Whatever is read, and however the clock steps."""
+def test_invariants_of_an_alert_hold_for_any_readings_and_clock_steps(
+    options: dict[str, Any], steps: list[tuple[int, str]]
+) -> None:
     (of,) = rule_set(rule(**options)).rules
     now, alert = NOON, new_alert("cpu", "n1", "", NOON)
     for passed, entry in steps:
@@ -172,7 +172,7 @@ def test_what_always_holds(options: dict[str, Any], steps: list[tuple[int, str]]
         assert alert.firing or alert.keep_firing_since is None
         if alert.quality is Quality.OK:
             assert _may_follow(of, before, alert, found.value)
-        elif alert.state is not before.state:  # nothing good for too long: only an end
+        elif alert.state is not before.state:  # without good readings an alert can only end
             assert alert.state is AlertState.INACTIVE
             assert alert.updated_at - alert.known_at > of.stale_after
             assert not before.firing or of.on_stale == "release"

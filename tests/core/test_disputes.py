@@ -1,4 +1,4 @@
-"""When somebody else decides on the same marks, and when it only looks like it."""
+"""Disputes: somebody else changes the same marks, or it only looks like it."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -27,24 +27,24 @@ MARK, REPAIR, RELEASE = Action.MARK, Action.REPAIR, Action.RELEASE
         ([MARK] * (TIMES - 1), None),
         ([RELEASE] * TIMES, PUT_ON),
         ([MARK, *[REPAIR] * (TIMES - 1)], TAKEN_OFF),
-        ([MARK, RELEASE] * 10, None),  # load that comes and goes
-        ([*[MARK] * TIMES, RELEASE], None),  # our own opposite ends it
+        ([MARK, RELEASE] * 10, None),  # the load comes and goes
+        ([*[MARK] * TIMES, RELEASE], None),  # our own opposite change ends the dispute
     ],
 )
-def test_what_is_written_again_and_again_was_undone_by_somebody(written, found) -> None:
+def test_the_same_change_several_times_in_a_row_is_a_dispute(written, found) -> None:
     disputes = Disputes()
-    told = [disputes.after(patches(action), NODES, 10.0 * at) for at, action in enumerate(written)]
-    assert told[-1] == ({"a": found} if found else {})
-    assert not any(told[:-2])
+    after = [disputes.after(patches(action), NODES, 10.0 * at) for at, action in enumerate(written)]
+    assert after[-1] == ({"a": found} if found else {})
+    assert not any(after[:-2])
 
 
-def test_a_record_to_which_a_rule_is_added_is_no_dispute() -> None:
+def test_adding_a_rule_to_a_record_is_no_dispute() -> None:
     disputes, body = Disputes(), {"metadata": {"annotations": {"dynsched.io/pressure": "{}"}}}
     for number in range(TIMES + 1):
         assert disputes.after([NodePatch("a", REPAIR, body, "because")], NODES, number) == {}
 
 
-def test_a_dispute_is_over_when_nothing_was_undone_for_a_while() -> None:
+def test_a_dispute_ends_if_no_change_is_undone_for_a_while() -> None:
     disputes = Disputes()
     for number in range(TIMES):
         disputes.after(patches(Action.MARK), NODES, number)

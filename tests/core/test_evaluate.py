@@ -1,4 +1,4 @@
-"""Whole evaluations: answers and nodes in, patches out."""
+"""Whole evaluations, from query results and nodes to patches."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from dynsched.rules.keys import EVIDENCE_ANNOTATION
 STATUS = {"status": "presure"}
 
 
-def test_a_failed_query_is_no_end_and_no_zero_load() -> None:
+def test_a_failed_query_neither_ends_an_alert_nor_counts_as_zero_load() -> None:
     cluster = fleet(8)
     cluster.tick(cpu=heats(cluster, "n1"))
     broken = replace(answer(dict.fromkeys(cluster.nodes, 5)), error="too many samples")
@@ -21,11 +21,11 @@ def test_a_failed_query_is_no_end_and_no_zero_load() -> None:
         cluster.tick(10 * number, cpu=broken)
     assert cluster.writes == ["mark n1"]
     cluster.tick(301, cpu=FAILED)
-    cluster.tick(4 * 3600, cpu=heats(cluster))  # its end changes nothing at once
+    cluster.tick(4 * 3600, cpu=heats(cluster))  # queries succeed again, and no node is hot
     assert cluster.writes == ["mark n1", "release n1"]
 
 
-def test_a_node_is_as_hot_as_the_rule_that_is_furthest_beyond_its_threshold() -> None:
+def test_the_severity_of_a_node_is_that_of_the_rule_furthest_beyond_its_threshold() -> None:
     cluster = Cluster(
         rule_set(
             *(rule("cpu"), rule("free", op="<", threshold=20), rule("zero", threshold=0)),
@@ -38,29 +38,29 @@ def test_a_node_is_as_hot_as_the_rule_that_is_furthest_beyond_its_threshold() ->
     assert (pressure.hot, pressure.since, pressure.severity) == (True, NOON, 0.5)
     cluster.last = None
     pressure = cluster.tick(20, zero={"n1": 0.3}, cpu={"n1": 5.0}).pressures["n1"]
-    assert pressure.severity == 0.3  # a share of the threshold, or of 1
+    assert pressure.severity == 0.3  # relative to 1, because the threshold is 0
     cluster.last = None
     pressure = cluster.tick(20, trial={"n1": 99.0}).pressures["n1"]
     assert (pressure.hot, pressure.since, pressure.severity) == (False, None, 0.0)
 
 
-def test_the_hottest_are_written_first() -> None:
+def test_the_hottest_nodes_are_written_first() -> None:
     cluster = fleet(4)
     found = cluster.tick(cpu={"n0": 81, "n1": 99, "n2": 50, "n3": 90})
     assert [patch.node for patch in found.patches] == ["n1", "n3", "n0"]
 
 
-# Rules on trial (``shadow``), and rules for some nodes only (``selector``).
+# Shadow rules, and rules with a selector.
 
 
 def firing(found: Evaluation, name: str) -> str:
-    """The nodes that the rule is evaluated on; those on which it fires in capitals."""
+    """The nodes on which the rule is evaluated; in capitals if it fires there."""
     alerts = {node: of_node[name] for node, of_node in found.alerts.items() if name in of_node}
     return "".join(node.upper() if alert.firing else node for node, alert in alerts.items())
 
 
 def test_a_shadow_rule_fires_and_neither_marks_nor_keeps_a_mark() -> None:
-    """Neither one that was found on the node, nor one whose other rule has cleared."""
+    """Also not a mark that was already on the node."""
     rules = unlimited(rule("cpu"), rule("trial", shadow=True, threshold=50))
     cluster = Cluster(rules, [node("a"), node("b"), node("c", labels=STATUS)])
     values = {"a": 60.0, "b": 90.0, "c": 60.0}
@@ -72,7 +72,7 @@ def test_a_shadow_rule_fires_and_neither_marks_nor_keeps_a_mark() -> None:
     assert [each["rule"] for each in fired] == ["cpu"]
 
 
-def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
+def test_a_rule_is_evaluated_only_on_the_nodes_that_its_selector_matches() -> None:
     rules = unlimited(
         rule("batch", selector="pool=batch", threshold=95), rule("web", selector="pool=web")
     )
@@ -83,11 +83,11 @@ def test_a_rule_is_evaluated_on_the_nodes_that_its_selector_selects() -> None:
     found = cluster.tick(batch=values, web=values)
     assert (firing(found, "batch"), firing(found, "web")) == ("a", "B")
     cluster.nodes["b"] = replace(cluster.nodes["b"], labels={"pool": "batch", **STATUS})
-    cluster.tick(10, batch=values, web=values)  # which selects it no more
+    cluster.tick(10, batch=values, web=values)  # the selector of web no longer matches b
     assert cluster.writes == ["mark b", "release b"]
 
 
-# Which nodes, and what became of them since.
+# Nodes that are closed to new pods, and changes of marks.
 
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "value": "", "effect": "NoExecute"}
@@ -102,7 +102,7 @@ CANDIDATE = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoS
         *({"taints": [taint]} for taint in (NOT_READY, CORDONED, CANDIDATE)),
     ],
 )
-def test_only_nodes_that_take_pods_count_for_the_cap(others) -> None:
+def test_only_nodes_that_accept_pods_count_for_the_cap(others) -> None:
     cluster = fleet(4, guard={"max_marked": "50%"})
     cluster.nodes |= {f"x{number}": node(f"x{number}", **others) for number in range(100)}
     hot = dict.fromkeys(("n0", "n1", "n2", "n3"), 90.0)
@@ -110,8 +110,10 @@ def test_only_nodes_that_take_pods_count_for_the_cap(others) -> None:
     assert cluster.marked == "n0 n3"
 
 
-def test_a_rule_that_fires_later_is_recorded_and_keeps_the_mark_over_a_restart() -> None:
-    """A restart while its value was between the two lines released the node."""
+def test_a_rule_that_fires_later_is_recorded_and_keeps_the_mark_across_a_restart() -> None:
+    """Without the record, a restart while the rule's value is in the dead band releases the
+    node.
+    """
     rules = [rule("cpu"), rule("mem", threshold=85, clear_threshold=80)]
     running = Cluster(unlimited(*rules), [node("a")])
     running.tick(cpu={"a": 91.0}, mem={"a": 50.0})
@@ -124,8 +126,8 @@ def test_a_rule_that_fires_later_is_recorded_and_keeps_the_mark_over_a_restart()
     assert (again.writes, again.marked) == ([], "a")
 
 
-def test_a_cool_node_that_waits_to_be_released_is_left_as_it_is() -> None:
-    """A part of its mark that somebody removed was put on again."""
+def test_the_mark_of_a_cool_node_that_waits_for_its_release_is_not_repaired() -> None:
+    """A part of the mark that somebody removed was set again."""
     both = {"label": "status=presure", "taint": "dynsched.io/pressure=true:PreferNoSchedule"}
     guard = {"max_marked": "100%", "max_releases": 1}
     running = Cluster(rule_set(mark=both, guard=guard), [node("a"), node("b")])

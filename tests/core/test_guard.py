@@ -26,7 +26,7 @@ from dynsched.rules.sections import GuardRules
 def candidate(
     name: str, heat: float | None, *, marked: bool = False, may_mark: bool = True, pool: str = ""
 ) -> MarkCandidate:
-    """``heat``: how far it is over its threshold; None for a cool one."""
+    """``heat`` is how far the node is over its threshold; None if it is cool."""
     return MarkCandidate(name, pool, heat is not None, marked, may_mark, heat or 0.0)
 
 
@@ -38,8 +38,10 @@ def decided(
     closed: Mapping[str, int] = {},
     **options: Any,
 ) -> MarkDecision:
-    """Of all nodes, also those that are neither hot nor marked; no limits but those named.
-    ``closed``: how many of a pool's nodes take no pods now.
+    """The decision about ``nodes``, which include those that are neither hot nor marked.
+
+    There are no limits except those in ``options``. ``closed`` is the number of nodes per pool that
+    accept no pods now.
     """
     nodes, limits = list(nodes), {"max_marked": "100%", "max_releases": "100%", **options}
     sizes = Counter(each.pool for each in nodes if each.may_mark)
@@ -50,7 +52,7 @@ def decided(
 
 
 def read(heat: str, marked: Iterable[str] = ()) -> list[MarkCandidate]:
-    """``a5 b-``: node a is five tenths over its threshold, b is cool."""
+    """Parse ``a5 b-``: node a is five tenths over its threshold, b is cool."""
     found = []
     for name, *rest in heat.split():
         text = "".join(rest)
@@ -68,22 +70,22 @@ def names(text: str) -> frozenset[str]:
     [
         ("", "", {}, "", ""),
         ("a- b-", "", {}, "", ""),
-        ("a1 b2 c- d-", "", {"max_marked": "50%"}, "ab", ""),  # a share of all, not of the hot ones
+        ("a1 b2 c- d-", "", {"max_marked": "50%"}, "ab", ""),  # a share of all nodes
         ("a20", "", {"max_marked": "50%"}, "", "a"),
         ("d5 b5 c5 a5", "", {"max_marked": 2}, "ab", "cd"),
-        # a marked node keeps its place before one about as hot
+        # a marked node keeps its place if another is about as hot
         ("z5 a5", "z", {"max_marked": 1}, "z", "a"),
         ("z5 a6", "z", {"max_marked": 1}, "z", "a"),
-        # a place is free only when its mark is gone: the release may fail, or come later
+        # a place is free only when its mark is gone, because the release may fail or be delayed
         ("z5 a6.1", "z", {"max_marked": 1}, "", "az"),
         ("z5 a6.1", "", {"max_marked": 1}, "a", "z"),
-        # nodes that are still hot count for the share of releases, and stay
+        # nodes that are still hot count in the base of the share of releases, and stay marked
         ("a- b- c- d- e5 f5 g5 h5", "abcdefgh", {"max_releases": "25%"}, "cdefgh", "cd"),
-        # what waits for its release counts under the cap
+        # marks that wait for their release count toward the cap
         ("a- b- x9 y8", "ab", {"max_marked": 2, "max_releases": 1}, "b", "bxy"),
         ("a- b- x9 y8", "b", {"max_marked": 2, "max_releases": 1}, "x", "y"),
         ("a- b- c- x9", "abc", {"max_marked": 1, "max_releases": 1}, "bc", "bcx"),
-        # cool nodes go before hot ones over the cap
+        # cool nodes are released before hot ones over the cap
         ("a1 b2 c- d-", "abcd", {"max_marked": 1, "max_releases": 2}, "ab", ""),
     ],
 )
@@ -95,7 +97,7 @@ def test_which_nodes_are_marked(heat, before, guard, marked, limited) -> None:
         assert f"guard.{key} is {guard[key]}" in why
 
 
-def test_the_cap_counts_in_each_pool_and_releases_over_all() -> None:
+def test_the_cap_applies_to_each_pool_and_the_limit_of_releases_to_all_nodes() -> None:
     pools = {"gpu": "a1 b2 c3 d4", "web": "e90 f80 g- h-", "": "i50 j60"}
     nodes = [
         candidate(each.name, each.severity if each.hot else None, marked=each.marked, pool=pool)
@@ -112,18 +114,18 @@ def test_the_cap_counts_in_each_pool_and_releases_over_all() -> None:
     ("heat", "before", "closed", "marked", "limited"),
     [
         ("a1 b2 c- d- e- f-", "", 2, "ab", ""),
-        ("a1 b2 c3 d- e- f-", "", 2, "bc", "a"),  # two of the four that take pods
+        ("a1 b2 c3 d- e- f-", "", 2, "bc", "a"),  # two of the four that accept pods
         ("a1 b2 c3 d- e- f-", "", 6, "", "abc"),
-        ("a1 b2 c3 d- e- f-", "abc", 2, "abc", ""),  # what is marked stays
+        ("a1 b2 c3 d- e- f-", "abc", 2, "abc", ""),  # existing marks stay
         ("a1 b2 c3 d- e- f-", "abc", 6, "abc", ""),
-        ("a1 b2 c- d- e- f-", "abc", 6, "ab", ""),  # a node that has cooled goes as ever
+        ("a1 b2 c- d- e- f-", "abc", 6, "ab", ""),  # a node that has cooled is released as usual
         ("a1 b2 c3 d4 e- f-", "abc", 6, "abc", "d"),
-        # a hotter node waits: what is above the cap goes, and it comes when there is a place
+        # a hotter node waits until the marks above the cap are released and there is a place
         ("a1 b2 c3 d9 e- f-", "abc", 2, "c", "abd"),
         ("c3 d9 a- b- e- f-", "c", 2, "cd", ""),
     ],
 )
-def test_nodes_that_take_no_pods_now_lower_the_cap_and_release_no_mark(
+def test_nodes_that_accept_no_pods_now_lower_the_cap_but_release_no_mark(
     heat, before, closed, marked, limited
 ) -> None:
     decision = decided(read(heat, before), closed={"": closed}, max_marked="50%")
@@ -132,8 +134,8 @@ def test_nodes_that_take_no_pods_now_lower_the_cap_and_release_no_mark(
 
 
 @pytest.mark.parametrize(("released", "gone"), [(0, 2), (1, 2), (2, 0), (5, 0)])
-def test_what_was_released_in_this_tick_before_counts(released: int, gone: int) -> None:
-    """Of eight marks, six are left when two are gone: a quarter of all eight may go in a tick."""
+def test_marks_released_earlier_in_the_tick_count(released: int, gone: int) -> None:
+    """A quarter of eight marks may be released in a tick: when two are gone, the other six stay."""
     nodes = read("a- b- c- d- e- f- g- h-"[: 24 - 3 * released], "abcdefgh")
     decision = decided(nodes, released=released, max_releases="25%")
     assert len(nodes) - len(decision.marked) == max(0, gone - released)
@@ -167,7 +169,7 @@ CLOSED = st.dictionaries(st.sampled_from(["", "x", "y"]), st.integers(0, 5))
 
 @steady(300)
 @given(clusters(), GUARDS, st.just({}) | CLOSED)
-def test_what_always_holds(
+def test_invariants_of_a_mark_decision(
     nodes: list[MarkCandidate], guard: GuardRules, closed: dict[str, int]
 ) -> None:
     result = decided(nodes, guard, closed=closed)
@@ -176,10 +178,10 @@ def test_what_always_holds(
     allowed = [each for each in nodes if each.may_mark]
     hot = {each.name for each in allowed if each.hot}
     before = {each.name for each in allowed if each.marked}
-    # only hot ones are added; only cool ones wait; only hot ones are refused
+    # only hot nodes get a mark or are refused one; only cool nodes wait for their release
     assert result.marked - before <= hot
     assert result.limited.keys() == (result.marked - hot) | (hot - result.marked)
-    # few leave at once, and one always may
+    # the releases are limited, but one is always allowed
     gone = before - result.marked
     assert len(gone) <= max(1, count_of(guard.max_releases, len(before)))
     assert gone or not before - hot
@@ -188,23 +190,23 @@ def test_what_always_holds(
         there = {each.name for each in nodes if each.pool == pool and each.marked}
         now, most = result.marked & here, count_of(guard.max_marked, len(here))
         cap = count_of(guard.max_marked, max(0, len(here) - closed.get(pool, 0)))
-        if now - before:  # also when no mark that is to go goes
+        if now - before:  # holds even if every release fails
             assert len(now | there) <= cap
         assert pool in result.capped or len(hot & here) <= most
         assert pool not in result.capped or len(hot & here) > cap
-        # no free place stays empty while a hot node wants it
+        # no place stays free while a hot node waits
         if (hot - result.marked - before) & here:
             assert len(now | there) >= cap
 
 
 @steady(100)
 @given(clusters(), GUARDS, CLOSED)
-def test_it_comes_to_rest_with_the_hottest_marked(
+def test_decisions_converge_to_marks_on_the_hottest_nodes(
     nodes: list[MarkCandidate], guard: GuardRules, closed: dict[str, int]
 ) -> None:
-    """And nodes that take no pods for a moment change nothing."""
+    """After that, nodes that accept no pods for a moment change nothing."""
     heat = {each.name: each.severity for each in nodes}
-    nodes = [each for each in nodes if each.may_mark]  # the other marks go, whatever the guard says
+    nodes = [each for each in nodes if each.may_mark]  # other marks go, whatever the guard allows
     for _ in range(len(nodes) + 1):
         marked = decided(nodes, guard).marked
         nodes = [
@@ -224,12 +226,12 @@ def test_it_comes_to_rest_with_the_hottest_marked(
             assert max(heat[name] for name in hot - mine) <= coolest + INCUMBENT_BONUS + 1e-9
 
 
-def test_a_share_is_never_more_than_said_and_never_a_whole_node_less() -> None:
+def test_a_share_is_rounded_down_to_whole_nodes_exactly() -> None:
     for share, total in product(range(101), (*range(120), 999, 5000)):
         assert count_of(IntOrPercent(share / 100, is_share=True), total) == share * total // 100
 
 
-# How many writes there are in a minute, which come first, and what is tried again when.
+# The rate limit of writes, their order, and the backoff after failures.
 
 
 def patch(node: str, action: Action = Action.MARK) -> NodePatch:
@@ -252,16 +254,16 @@ def sent(chosen: WriteBatch) -> str:
 
 @pytest.mark.parametrize("interval", [2, 10, 30, 60])
 def test_load_that_moves_between_hundreds_of_nodes_stays_within_the_bound(interval: int) -> None:
-    """And reaches it, however rare the ticks are."""
+    """The rate reaches the bound, however long the tick interval is."""
     pace, due = WritePace(), [release(str(number)) for number in range(500)]
     batches = [choose(pace, due, now) for now in range(0, 180, interval)]
     counts = [len(each.patches) for each in batches]
     assert all(len(each.patches) + len(each.delayed) == 500 for each in batches)
     assert (counts[0], set(counts[1:])) == (240, {4 * interval})
-    assert len(choose(pace, due, 3600).patches) == 240  # a minute's at most, after any pause
+    assert len(choose(pace, due, 3600).patches) == 240  # at most one minute's, after any pause
 
 
-def test_a_hot_node_is_marked_at_once_and_the_others_make_up_for_it() -> None:
+def test_new_marks_are_written_at_once_and_other_writes_wait_longer_for_them() -> None:
     pace = WritePace()
     hot = [patch(f"h{number}") for number in range(300)]
     chosen = choose(pace, [release("e"), *hot], 0.0)
@@ -284,7 +286,7 @@ def test_new_marks_come_first() -> None:
     assert order == ["hot", "a", "b", "repaired", "", ""]
 
 
-def test_what_is_refused_is_tried_less_and_less_often() -> None:
+def test_a_failing_write_is_retried_with_growing_pauses() -> None:
     pace, tried = WritePace(), []
     failure = WriteFailure("a", "403")
     for now in range(0, 300, 2):

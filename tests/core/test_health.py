@@ -38,7 +38,7 @@ def tick(
         (0, 10, None, None),
         (30, 10, None, None),
         (30.6, 10, None, "31s ago"),
-        (30, 1, None, None),  # however short the interval, a query may take its time
+        (30, 1, None, None),  # a query may take seconds, however short the interval is
         (31, 1, None, "31s ago"),
         (180, 60, None, None),
         (181, 60, None, "3m1s ago"),
@@ -47,7 +47,7 @@ def tick(
         (60, 10, "refused", "1m ago"),
     ],
 )
-def test_a_tick_that_is_overdue_or_failed(age, interval, error, reason) -> None:
+def test_an_overdue_or_failed_tick_is_unhealthy(age, interval, error, reason) -> None:
     found = why_unhealthy(tick(error=error), age, interval)
     assert found is None if reason is None else str(found).endswith(reason)
     assert why_unhealthy(None, 0, 10) is not None
@@ -63,8 +63,8 @@ SILENT = {
 
 
 @pytest.mark.parametrize("silent", SILENT.values(), ids=SILENT)
-def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(silent) -> None:
-    """One rule that does is enough, unless it is on trial."""
+def test_rules_without_a_usable_sample_for_any_node_are_unhealthy(silent) -> None:
+    """One rule with a usable sample is enough, unless it is a shadow rule."""
     assert is_blind(tick({"cpu": silent}))
     assert why_unhealthy(tick({"cpu": silent}), 1, 10) is not None
     for shadow in (False, True):
@@ -73,7 +73,7 @@ def test_rules_that_answer_and_say_nothing_usable_of_any_node_are_not_well(silen
         assert is_blind(found) is shadow
 
 
-def test_what_is_counted_of_each_rule() -> None:
+def test_the_health_of_each_rule_has_its_counts_and_times() -> None:
     rules = rule_set(rule("cpu"), rule("memory", for_="1m"), rule("disk", selector="disk=ssd"))
     cpu = QueryResult((*GOOD.samples, Sample({"node": "x"}, 1.0, NOON)), duration=0.5)
     answers = {"cpu": cpu, "memory": GOOD, "disk": FAILED}
@@ -104,7 +104,7 @@ def test_what_is_counted_of_each_rule() -> None:
         ({"selector": "disk=ssd"}, GOOD, "selects_none"),
     ],
 )
-def test_why_no_sample_of_a_rule_matches_a_node(options, found, code) -> None:
+def test_the_reason_why_no_sample_of_a_rule_matches_a_node(options, found, code) -> None:
     reasons = unmatched_rules(tick({"cpu": found}, rules=rule_set(rule(**options))))
     assert getattr(reasons["cpu"], "code", None) == code
     assert unmatched_rules(tick({"cpu": FAILED})) == {}
@@ -126,7 +126,9 @@ def test_more_than_one_series_of_a_node_is_reported() -> None:
         ({"cpu": GOOD, "memory": GOOD}, 2, "2 of 5 nodes could not be written: n0: 403"),
     ],
 )
-def test_why_a_tick_did_not_succeed(answers, failures, part) -> None:
+def test_a_tick_fails_if_no_rule_could_be_queried_or_a_write_failed(
+    answers, failures, part
+) -> None:
     failed = [WriteFailure(f"n{number}", "403") for number in range(failures)]
     reason = why_unsuccessful(rule_set(rule("cpu"), rule("memory")), answers, failed, 5)
     assert (reason is None) if part is None else part in str(reason)

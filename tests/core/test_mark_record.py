@@ -17,12 +17,12 @@ NOTHING = MarkRecord(None, None, ())
 
 
 def hot(rules: RuleSet, **values: float) -> NodePressure:
-    """Of one node, by the value of each rule."""
+    """The pressure of one node, given the value of each rule."""
     answers = {name: answer({"n1": value}) for name, value in values.items()}
     return evaluate(rules, answers, {"n1": node()}, None, NOON).pressures["n1"]
 
 
-def test_what_is_written() -> None:
+def test_the_text_of_a_record() -> None:
     rules = unlimited(rule("cpu"), rule("memory", threshold=0.5), rule("disk"))
     text = write_record(Mark(LABEL, TAINT), hot(rules, cpu=91.23456, memory=0.75, disk=3))
     assert text == (
@@ -36,7 +36,7 @@ def test_what_is_written() -> None:
 @pytest.mark.parametrize(
     "mark", [Mark(LABEL), Mark(None, TAINT), Mark(LABEL, TAINT), Mark(LabelMark("a.b/c", "d"))]
 )
-def test_what_is_written_reads_back(mark: Mark) -> None:
+def test_a_record_that_was_written_can_be_read_back(mark: Mark) -> None:
     rules = unlimited(rule("cpu"), rule("处理器"), rule("disk"))
     text = write_record(mark, hot(rules, cpu=90, disk=10, 处理器=95))
     found = read_record(node(evidence=text))
@@ -57,7 +57,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("text", UNREADABLE, ids=range(len(UNREADABLE)))
-def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
+def test_unreadable_parts_of_a_record_count_as_not_recorded(text: str) -> None:
     assert read_record(node(evidence=text)) == NOTHING
     odd = '{"rule":"odd","value":NaN,"since":7}'
     rest = f'"taint":"dynsched.io/a=b:PreferNoSchedule","rules":[{{"rule":"cpu"}},3,{odd}]'
@@ -69,8 +69,8 @@ def test_what_cannot_be_read_counts_as_not_said(text: str) -> None:
 @pytest.mark.parametrize(
     "since", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59Z"]
 )
-def test_a_forged_time_ends_no_tick(since: str) -> None:
-    """Who may write to one node could end every dynsched by it."""
+def test_a_forged_time_does_not_break_the_tick(since: str) -> None:
+    """Otherwise anyone who may write to one node could stop every dynsched instance."""
     fired = {"rule": "cpu", "value": 90, "threshold": 80, "since": since}
     text = json.dumps({"label": "status=presure", "since": since, "rules": [fired]})
     rules = unlimited(rule("cpu"), mark={"label": "status=presure", "taint": str(TAINT)})
@@ -80,7 +80,7 @@ def test_a_forged_time_ends_no_tick(since: str) -> None:
     assert written["since"] == written["rules"][0]["since"] == "2023-11-14T22:13:20Z"
 
 
-def test_a_forged_record_does_not_make_us_touch_what_we_never_write() -> None:
+def test_a_forged_record_does_not_make_us_remove_a_label_or_taint_that_we_never_write() -> None:
     labels = {
         "kubernetes.io/hostname": "n1",
         "node-role.kubernetes.io/worker": "",

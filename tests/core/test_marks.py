@@ -1,4 +1,4 @@
-"""Patches: what they hold, and what they never touch."""
+"""Patches of nodes: what they contain, and what they never change."""
 
 import json
 from typing import Any
@@ -54,7 +54,7 @@ def pressure(rules: RuleSet, name: str, value: float) -> NodePressure:
 def planned(
     rules: RuleSet, observed: Node, *, wanted: bool, value: float | None = None
 ) -> NodePatch | None:
-    """The patch for one node that is hot and wanted, or cool and not."""
+    """The patch for a node that is hot and may have the mark, or is cool and must not."""
     load = pressure(rules, observed.name, value or (91 if wanted else 50))
     decision = MarkDecision(frozenset([observed.name] if wanted else ()), {})
     return plan_node(mark_state(observed, rules.mark, rules.nodes), load, rules, decision)
@@ -74,14 +74,14 @@ FOREIGN = node(labels=OTHER_LABELS, taints=OTHER_TAINTS)
 
 
 def as_stored(observed: Node) -> dict[str, Any]:
-    """As the API server has it, and counts no versions."""
+    """The node as the API server stores it, with a constant resourceVersion."""
     taints = {"taints": list(observed.taints)} if observed.taints else {}
     meta = {"labels": observed.labels, "annotations": observed.annotations}
     return {"metadata": {**meta, "resourceVersion": "1"}, "spec": taints}
 
 
 @pytest.mark.parametrize("rules", MARKS.values(), ids=MARKS)
-def test_the_bodies_that_mark_and_release(rules: RuleSet) -> None:
+def test_the_bodies_of_the_patches_that_mark_and_release(rules: RuleSet) -> None:
     def body(label: object, record: object, taints: object) -> dict[str, Any]:
         labels = {"labels": {"status": label}} if rules.mark.label else {}
         metadata = {"resourceVersion": "1", **labels, "annotations": {EVIDENCE_ANNOTATION: record}}
@@ -106,7 +106,7 @@ def test_the_bodies_that_mark_and_release(rules: RuleSet) -> None:
     observed = mark_state(marked, rules.mark)
     parts = bool(rules.mark.label), bool(rules.mark.taint), True, None
     assert (observed.has_label, observed.has_taint, observed.marked, observed.conflict) == parts
-    # The value changes at every tick; the node does not.
+    # The value changes at every tick, but the node is not written again.
     assert planned(rules, marked, wanted=True, value=99.9) is None
     content = body(None, None, list(OTHER_TAINTS))
     released = planned(rules, marked, wanted=False)
@@ -125,7 +125,7 @@ def test_the_last_taint_is_removed_as_a_whole() -> None:
 
 @pytest.mark.parametrize("rules", [LABEL_ONLY, BOTH], ids=["label", "both"])
 @pytest.mark.parametrize("value", ["maintenance", "Presure", "pressure", ""])
-def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> None:
+def test_a_label_that_somebody_else_set_is_never_changed(rules: RuleSet, value: str) -> None:
     observed = node(labels={"status": value})
     for wanted in (True, False):
         assert planned(rules, observed, wanted=wanted) is None
@@ -135,7 +135,7 @@ def test_somebody_elses_label_is_never_touched(rules: RuleSet, value: str) -> No
 
 @pytest.mark.parametrize("rules", [TAINT_ONLY, BOTH], ids=["taint", "both"])
 @pytest.mark.parametrize("other", [{"value": "false"}, {"value": ""}, {}])
-def test_a_taint_of_our_key_and_effect_with_another_value_is_a_conflict(rules, other) -> None:
+def test_a_taint_with_our_key_and_effect_and_another_value_is_a_conflict(rules, other) -> None:
     taint = {"key": "dynsched.io/pressure", "effect": "PreferNoSchedule", **other}
     observed = node(taints=[*OTHER_TAINTS, taint])
     for wanted in (True, False):
@@ -172,8 +172,8 @@ CHANGES = [
 
 @pytest.mark.parametrize(("old", "new"), CHANGES)
 def test_a_change_of_configuration_moves_the_mark_in_one_patch(old: RuleSet, new: RuleSet) -> None:
-    """An older mark counts as one, so that it is adopted after a restart; released, it leaves
-    nothing, before the change and after it.
+    """A mark of the old configuration counts as a mark, so it is adopted after a restart. A release
+    removes all of it, before the move and after it.
     """
     marked = mark(old, FOREIGN)
     observed = mark_state(marked, new.mark)
@@ -195,10 +195,10 @@ def forged(labels: dict[str, str], label: str) -> Node:
 @pytest.mark.parametrize("label", ["team=blue", "status=maintenance", "load=high"])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_record_does_not_make_a_label_ours(label: str, wanted: bool) -> None:
-    """Whoever may annotate a node had us remove any label that he named."""
+    """Anyone who could annotate a node could make us remove any label of it."""
     key, _, value = label.partition("=")
     observed = forged({key: value}, label)
-    assert not mark_state(observed, BOTH.mark).marked  # else it would be adopted as firing
+    assert not mark_state(observed, BOTH.mark).marked  # otherwise it would be adopted as firing
     patch = planned(BOTH, observed, wanted=wanted)
     assert patch is not None
     left = apply_patch(observed, patch)
@@ -206,7 +206,7 @@ def test_a_record_does_not_make_a_label_ours(label: str, wanted: bool) -> None:
     assert planned(BOTH, left, wanted=wanted) is None
 
 
-def test_prune_removes_the_label_of_the_record_and_of_the_rules() -> None:
+def test_prune_removes_the_recorded_label_and_the_configured_one() -> None:
     observed, other = forged({"load": "high"}, "load=high"), node(labels={"load": "high"})
     assert not apply_patch(observed, *plan_prune([observed], BOTH.mark)).labels
     assert plan_prune([other], BOTH.mark) == []
@@ -214,7 +214,7 @@ def test_prune_removes_the_label_of_the_record_and_of_the_rules() -> None:
     assert not apply_patch(other, *plan_prune([other], former)).labels
 
 
-def test_marks_of_the_first_project_move_too_though_another_wrote_them() -> None:
+def test_marks_that_dynamic_scheduler_wrote_move_too() -> None:
     adopted = mark(LABEL_ONLY, node(labels=STATUS))
     assert mark(CONFIGURATIONS["another label"], adopted).labels == {"load": "high"}
 
@@ -228,7 +228,7 @@ def test_marks_of_the_first_project_move_too_though_another_wrote_them() -> None
     rules=st.sampled_from(list(MARKS.values())),
     wanted=st.booleans(),
 )
-def test_no_label_is_changed_but_our_mark_the_default_one_and_by_prune_the_recorded_one(
+def test_only_the_configured_label_the_default_and_in_prune_the_recorded_one_are_changed(
     labels: dict[str, str], named: str, rules: RuleSet, wanted: bool
 ) -> None:
     observed = forged(labels, named)
@@ -248,10 +248,12 @@ def test_no_label_is_changed_but_our_mark_the_default_one_and_by_prune_the_recor
         ([91], "cpu 91 > 80, disk 91 >= 0.25"),
         ([91.23456], "cpu 91.23 > 80, disk 91.23 >= 0.25"),
         ([0.1], "no rule fires any more"),
-        ([91, 75], "cpu was > 80, is 75, disk 75 >= 0.25"),  # only held: it is not over
+        ([91, 75], "cpu was > 80, is 75, disk 75 >= 0.25"),  # cpu is in its dead band
     ],
 )
-def test_the_reasons_of_a_mark(values: list[float], reason: str) -> None:
+def test_the_reason_of_a_mark_names_the_firing_rules_and_their_values(
+    values: list[float], reason: str
+) -> None:
     rules = unlimited(
         rule("cpu", clear_threshold=70),
         rule("free", op="<", threshold=1500, for_="1h"),

@@ -65,7 +65,7 @@ NAMED = {
         *("::ffff:10.0.0.7", "[::ffff:a00:7]:9100"),
     ],
     "worker-4": ["fd00::7", "[fd00::7]", "[fd00::7]:9100"],
-    "worker-5": ["203.0.113.10"],  # the address that is not shared
+    "worker-5": ["203.0.113.10"],  # its InternalIP is shared with worker-6
     "worker-8": ["10.0.0.8:9100"],  # one address under two types
     "worker-9": [
         *("[FD00:10::9]", "[fd00:10:0:0:0:0:0:9]:9100", "fd00:0010::0009"),
@@ -81,20 +81,20 @@ NAMED = {
     "ip-10-0-0-9.eu.internal": ["ip-10-0-0-9.eu.internal:9100"],
     "": [
         *("10.0.0.70", "10.0.0", "10.0.0.7:", "10.0.0.7:http", "http://10.0.0.7:9100", ""),
-        *("fd00::7:10", "fd00:10::9:9100"),  # other addresses: without brackets this is no port
-        *("worker-9.other.example", "worker-3.internal.example"),  # domains that no address says
-        "010.0.0.7",  # with zeros in front, which are octal for some
+        *("fd00::7:10", "fd00:10::9:9100"),  # without brackets, the last group is not a port
+        *("worker-9.other.example", "worker-3.internal.example"),  # domains of no address
+        "010.0.0.7",  # some parsers read leading zeros as octal
     ],
 }
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_how_a_node_may_be_named(name) -> None:
+def test_a_node_is_found_by_its_name_and_by_each_of_its_addresses(name) -> None:
     assert {text: name_of(text) for text in NAMED[name]} == dict.fromkeys(NAMED[name], name or None)
 
 
 @pytest.mark.parametrize(
-    ("addresses", "text", "who"),
+    ("addresses", "text", "shared_by"),
     [
         (["10.1.1.1", "10.1.1.1"], "10.1.1.1:9100", "10.1.1.1: n0 and n1"),
         (["10.1.1.1"] * 3, "10.1.1.1", "10.1.1.1: n0, n1 and n2"),
@@ -102,18 +102,22 @@ def test_how_a_node_may_be_named(name) -> None:
         (["FD01::1"] * 300, "[fd01:0::1]:443", "fd01::1: n0, n1, n10 and 297 more"),
     ],
 )
-def test_an_address_of_several_nodes_names_none(addresses: list[str], text: str, who: str) -> None:
-    """All nodes behind one gateway have its ExternalIP."""
+def test_an_address_that_several_nodes_share_identifies_none_of_them(
+    addresses: list[str], text: str, shared_by: str
+) -> None:
+    """All nodes behind one gateway have the gateway's ExternalIP."""
     lookup = AddressLookup(
         node(f"n{number}", addresses={"InternalIP": f"fd09::{number}", "ExternalIP": shared})
         for number, shared in enumerate(addresses)
     )
-    assert lookup.find(text) == (None, f"more than one node has the address {who}")
+    assert lookup.find(text) == (None, f"more than one node has the address {shared_by}")
     assert name_of("[fd09::001]:9100", lookup) == "n1"
 
 
-def test_of_nodes_with_one_address_the_only_ready_one_has_it() -> None:
-    """A kubelet with another --hostname-override left the old object behind: both were unknown."""
+def test_a_shared_address_belongs_to_the_only_ready_node() -> None:
+    """A kubelet that restarts with another --hostname-override leaves its old Node object behind.
+    Samples with its address then matched no node.
+    """
     gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
     address = {"InternalIP": "10.0.0.7"}
     nodes = [node("old", addresses=address, taints=[gone]), node("new", addresses=address)]
@@ -121,7 +125,7 @@ def test_of_nodes_with_one_address_the_only_ready_one_has_it() -> None:
     rules = rule_set()
     table = NodeTable.of({each.name: each for each in nodes}, rules)
     both = {"old": node("old", addresses=address), "new": nodes[1]}
-    after = NodeTable.of(both, rules, table)  # it is back
+    after = NodeTable.of(both, rules, table)  # the old node is ready again
     assert after.lookup.find("10.0.0.7:9100").node is None
 
 
@@ -157,7 +161,9 @@ def test_which_label_names_the_node(option: str | None, labels: dict[str, str], 
         ),
     ],
 )
-def test_samples_without_a_node_are_listed_in_the_same_order(option, labels, value, reason) -> None:
+def test_unmatched_samples_are_listed_in_an_order_that_does_not_depend_on_the_answer(
+    option, labels, value, reason
+) -> None:
     found = [
         (labels, 99.0),
         ({"node": "worker-4", "host": "worker-4"}, 50.0),
@@ -187,7 +193,7 @@ OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
             None,
             "exported_instance",
         ),
-        # The label of the target is no node; the exporter's own is.
+        # The target's label matches no node, but the exporter's own label does.
         (
             [{"instance": "10.9.9.9:8080", "exported_instance": "10.0.0.8"}],
             None,
@@ -195,12 +201,12 @@ OTHER = {"instance": "[fd00::7]:9100", "job": "node", "cluster": "mine"}
         ),
         ([{"Hostname": "dcgm-x", "host": "worker-3"}], "Hostname", "host"),
         ([{"host": "worker-3"}, {"host": "worker-4"}], None, "host"),
-        # One that names no more nodes than the rule's.
+        # A label that names no more nodes than the rule's label does not count.
         ([{"node": "worker-3", "peer": "worker-4"}, {"node": "x", "peer": "y"}], None, ""),
         ([{"node": "worker-3", "exported_job": "worker-4"}], None, ""),
     ],
 )
-def test_the_label_that_holds_the_node_is_found(labels, option, holder) -> None:
+def test_the_label_that_should_name_the_node_is_found(labels, option, holder) -> None:
     found = samples(*((each, 1.0) for each in labels))
     assert match_samples(one_rule(node_label=option), found, LOOKUP).holder == holder
 
@@ -208,7 +214,7 @@ def test_the_label_that_holds_the_node_is_found(labels, option, holder) -> None:
 @pytest.mark.parametrize(
     ("labels", "differ"),
     [
-        # two clusters in one Prometheus: whichever came last counted, in silence
+        # Two clusters in one Prometheus: the last series counted, without a warning.
         ([{**ONE, "cluster": "mine"}, {**ONE, "cluster": "theirs"}, OTHER], ("cluster",)),
         (
             [
@@ -223,10 +229,10 @@ def test_the_label_that_holds_the_node_is_found(labels, option, holder) -> None:
         ([{"node": "worker-3", "pod": "a"}, {"node": "worker-3", "cpu": "1"}], ("cpu", "pod")),
     ],
 )
-def test_several_series_of_a_node_are_told_with_every_label_in_which_they_differ(
+def test_several_series_of_a_node_are_reported_with_all_labels_in_which_they_differ(
     labels: list[dict[str, str]], differ: tuple[str, ...]
 ) -> None:
-    for order in permutations(labels):  # one lookup, which must not remember a series that is gone
+    for order in permutations(labels):  # all share one lookup, which must not keep old series
         several = match_samples(one_rule(), samples(*((e, 1.0) for e in order)), LOOKUP).several
         assert several == SeveralSeries("cpu", 1, "worker-3", differ)
 
@@ -250,7 +256,7 @@ GARBAGE = (-1200.0, -6.0, 501.0, 808334905.0)
         ({"expr": "clamp_max(max_over_time((load * 100)[5m:]), 1e9)"}, GARBAGE, (99.0,)),
         ({"expr": "load * 100 > 0", "threshold": 1}, GARBAGE, (0.5, 8.0, 100.0)),
         ({"expr": "free * 100", "op": "<", "threshold": 20}, (-1200.0, 8e8), (-30.0, 300.0)),
-        # Not known to be percent: what it can be is not known either.
+        # These are not known to be percent, so any finite value is possible.
         ({}, (NAN, INF, -INF), (*GARBAGE, 99.0)),
         ({"expr": "load * 100 - 60"}, (NAN,), GARBAGE),
         ({"expr": "100 / load"}, (NAN,), GARBAGE),
@@ -261,9 +267,9 @@ GARBAGE = (-1200.0, -6.0, 501.0, 808334905.0)
         ({"resource": "memory", "op": "<"}, (NAN,), GARBAGE),
     ],
 )
-def test_a_load_that_cannot_be_is_invalid(options, invalid, ok) -> None:
+def test_an_impossible_load_is_invalid(options, invalid, ok) -> None:
     def quality(value: float, *others: float) -> Quality:
-        """Of series of one node."""
+        """The quality of a node's reading if its series have these values."""
         found = samples(*(({"node": "worker-3"}, each) for each in (value, *others)))
         return match_samples(one_rule(**options), found, LOOKUP).readings["worker-3"].quality
 
@@ -289,9 +295,9 @@ SERIES = st.builds(
     op=st.sampled_from([">", ">=", "<", "<="]),
     order=st.randoms(use_true_random=False),
 )
-def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, order) -> None:
-    """The worst of the valid ones that are not stale; else of the valid ones the latest; else one
-    that is not valid, and never zero. The sample keeps its own time.
+def test_the_worst_fresh_sample_of_a_node_counts_whatever_their_order(found, op, order) -> None:
+    """The worst sample that is valid and fresh counts; otherwise the latest valid one; otherwise
+    the latest invalid one, which is never replaced by zero. The sample keeps its own time.
     """
     rules, since = one_rule(op=op), NOON - 300
     shuffled = order.sample(found, len(found))
@@ -321,7 +327,7 @@ def test_the_worst_fresh_sample_of_a_node_counts_in_whatever_order(found, op, or
 
 
 @pytest.mark.parametrize("name", ["10.0.0.7", "fd00::7"])
-def test_a_node_that_was_named_by_its_address_is_left_behind_too(name: str) -> None:
+def test_a_left_behind_node_that_is_named_after_its_address_does_not_keep_it(name: str) -> None:
     gone = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
     old, new = (node(each, addresses={"InternalIP": name}) for each in (name, "new"))
     left = node(name, addresses={"InternalIP": name}, taints=[gone])

@@ -1,4 +1,4 @@
-"""From one table of the nodes to the next only what changed is read again."""
+"""A node table that is built from the previous one, in which only changed nodes are read again."""
 
 from collections.abc import Mapping
 
@@ -52,7 +52,7 @@ def seen(table: NodeTable) -> object:
         max_size=6,
     )
 )
-def test_what_is_taken_over_from_the_last_table_is_what_a_new_look_finds(turns) -> None:
+def test_a_table_built_from_the_previous_one_equals_a_new_one(turns) -> None:
     known: Mapping[str, Node] = {}
     table: NodeTable | None = None
     for changed, gone, rules in turns:

@@ -39,7 +39,7 @@ def test_which_nodes_may_be_marked_and_why_not(labels, section, why) -> None:
     assert why_ineligible(node(labels=labels), rule_set(nodes=section).nodes) == why
 
 
-def test_nodes_that_take_the_same_pods_are_a_group() -> None:
+def test_nodes_that_accept_the_same_pods_are_a_group() -> None:
     guard = rule_set(guard={"pool_label": "pool"}).guard
     closed = {"key": "gpu", "value": "x", "effect": "NoSchedule"}
     alike = [

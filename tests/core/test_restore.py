@@ -1,4 +1,4 @@
-"""The past, replayed: of the nodes that were there, and of no other."""
+"""The replay at startup: each node's past, without that of an earlier node of the same name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ STATUS = {"status": "presure"}
 
 
 def past(**values: float) -> Mapping[str, Sequence[Series]]:
-    """The same value all along, by node."""
+    """A history in which each node has one constant value."""
     times = [NOON - STEP * number for number in range(200, -1, -1)]
     return {
         "cpu": [
@@ -31,7 +31,7 @@ def past(**values: float) -> Mapping[str, Sequence[Series]]:
 def replayed(
     rules: RuleSet, nodes: Mapping[str, Node], history: Mapping[str, Sequence[Series]], part: int
 ) -> dict[str, Alert]:
-    """The alerts of rule ``cpu`` by node, after the whole window, ``part`` moments at a time."""
+    """The alerts of rule ``cpu`` by node, after a replay in parts of ``part`` evaluations each."""
     times = replay_times(rules, NOON, STEP)
     table = NodeTable.of(nodes, rules)
     alerts: Alerts = {}
@@ -43,7 +43,7 @@ def replayed(
 
 
 @pytest.mark.parametrize("part", [1, 3, 1000])
-def test_the_past_of_a_node_begins_when_it_was_created(part: int) -> None:
+def test_the_past_of_a_node_begins_at_its_creation(part: int) -> None:
     rules = rule_set(rule(for_="5m"))
     nodes = named("old", "young", "skewed", "unknown")
     ages = {"old": NOON - 9999, "young": NOON - 60, "skewed": NOON + 9999, "unknown": 0.0}
@@ -52,7 +52,7 @@ def test_the_past_of_a_node_begins_when_it_was_created(part: int) -> None:
     assert {name: alert.state for name, alert in alerts.items()} == {
         "old": AlertState.FIRING,
         "young": AlertState.PENDING,
-        "skewed": AlertState.FIRING,  # a clock that is hours ahead says nothing
+        "skewed": AlertState.FIRING,  # a creation time hours ahead of our clock is ignored
         "unknown": AlertState.FIRING,
     }
     assert alerts["young"].active_since == NOON - 60
@@ -61,7 +61,7 @@ def test_the_past_of_a_node_begins_when_it_was_created(part: int) -> None:
 
 
 @pytest.mark.parametrize("mark", ["none", {}])
-def test_without_marks_a_node_that_is_still_held_hot_is_hot_after_a_restart(mark) -> None:
+def test_keep_firing_for_of_an_unmarked_node_survives_a_restart_only_with_mark_none(mark) -> None:
     rules = rule_set(rule(keep_firing_for="10m"), mark=mark)
     times = [NOON - STEP * number for number in range(100, -1, -1)]
     points = tuple((time, 90.0 if time < NOON - 300 else 10.0) for time in times)
@@ -69,7 +69,7 @@ def test_without_marks_a_node_that_is_still_held_hot_is_hot_after_a_restart(mark
     assert (AlertState.FIRING in {each.state for each in alerts.values()}) is (mark == "none")
 
 
-def test_a_mark_on_a_node_that_is_younger_than_the_last_moment_is_adopted_now() -> None:
+def test_a_mark_on_a_node_that_is_newer_than_the_replay_is_adopted_as_of_now() -> None:
     rules = rule_set(rule(for_="5m"))
     marked = Node("n1", uid="2", labels=STATUS, created=NOON - 1)
     found = replayed(rules, {"n1": marked}, past(n1=90), 1000)["n1"]
@@ -77,7 +77,9 @@ def test_a_mark_on_a_node_that_is_younger_than_the_last_moment_is_adopted_now() 
 
 
 @pytest.mark.parametrize("part", [1, 3, 1000])
-def test_a_mark_on_a_node_that_was_created_within_the_past_is_adopted_then(part: int) -> None:
+def test_a_mark_on_a_node_created_during_the_replay_is_adopted_as_of_its_creation(
+    part: int,
+) -> None:
     rules = rule_set(rule(keep_firing_for="5m"))
     marked = Node("n1", uid="2", labels=STATUS, created=NOON - 60)
     kept = replayed(rules, {"n1": marked}, past(n1=5), part)["n1"]
@@ -104,11 +106,11 @@ def test_a_rule_without_a_history_adopts_the_mark_as_of_now() -> None:
 @pytest.mark.parametrize(
     ("durations", "nodes", "steps"),
     [
-        ({"for_": "10m"}, 100, 61),  # as ticks would have been
-        ({"for_": "10m"}, 20_000, 26),  # 25 within the CPU time that a start may take
+        ({"for_": "10m"}, 100, 61),  # as often as ticks
+        ({"for_": "10m"}, 20_000, 26),  # 25 steps are within the CPU time allowed for a start
         ({"for_": "2h"}, 100, 361),
-        ({"for_": "1m", "keep_firing_for": "2h"}, 20_000, 241),  # two within the shortest duration
+        ({"for_": "1m", "keep_firing_for": "2h"}, 20_000, 241),  # 2 within the shortest duration
     ],
 )
-def test_how_many_steps_a_replay_has(durations, nodes: int, steps: int) -> None:
+def test_the_number_of_steps_in_a_replay(durations, nodes: int, steps: int) -> None:
     assert len(replay_times(rule_set(rule(**durations)), NOON, 10.0, nodes)) == steps

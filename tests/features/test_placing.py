@@ -1,4 +1,4 @@
-"""The load by which pods are placed: of all rules of a profile, in tenths of a percent."""
+"""The load that is used to place pods: all rules of a profile together, in tenths of a percent."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ from dynsched.rules.rule_set import RuleSet
 
 
 def loads_of(rules: RuleSet, scheduler: str = "", **answers: QueryResult) -> dict[str, int]:
-    """After one tick; the nodes are those of the answers and `other`."""
+    """The loads after one tick. The nodes are those of the answers, and `other`."""
     samples = [sample for found in answers.values() for sample in found.samples]
     nodes = {name: node(name) for name in ("other", *(one.labels["node"] for one in samples))}
     found = evaluate(rules, answers, nodes, None, NOON)
@@ -41,27 +41,27 @@ A20, A60 = answer({"a": 20}), answer({"a": 60})
         (profile(cpu=3, mem=1), {"cpu": A20, "mem": A60}, {"a": 300}, ""),
         (profile(cpu=1, mem=0), {"cpu": A20, "mem": answer({"a": 99})}, {"a": 200}, ""),
         (profile(cpu=0), {"cpu": A20, "mem": FAILED}, {}, ""),
-        # without profiles all rules count the same
+        # without profiles all rules have the same weight
         ({}, {"cpu": A20, "mem": A60}, {"a": 400}, ""),
         ({}, {"cpu": FAILED, "mem": A60}, {"a": 600}, ""),
         ({}, {"cpu": FAILED, "mem": FAILED}, {}, ""),
-        # where one rule of two is missing, its median stands in
+        # a missing value of one rule counts as the median of that rule
         (
             {},
             {"cpu": answer({"a": 0, "b": 50, "c": 50}), "mem": answer({"b": 40, "c": 60})},
             {"a": 250, "b": 450, "c": 550},
             "",
         ),
-        # NaN is not 0 %, the best score; and an old reading does not count
+        # NaN does not count as 0 %, which would be the best score; an old reading does not count
         (profile(cpu=1), {"cpu": answer({"a": math.nan, "b": 20}), "mem": FAILED}, {"b": 200}, ""),
         (profile(cpu=1), {"cpu": answer({"a": 20}, at=NOON - 299), "mem": FAILED}, {"a": 200}, ""),
         (profile(cpu=1), {"cpu": answer({"a": 20}, at=NOON - 301), "mem": FAILED}, {}, ""),
-        # profiles go by the pod's scheduler
+        # the profile is that of the pod's scheduler
         ({"profiles": TWO}, {"cpu": A20, "mem": A60}, {"a": 600}, BY_MEMORY),
         ({"profiles": TWO}, {"cpu": A20, "mem": A60}, {"a": 200}, "default-scheduler"),
     ],
 )
-def test_the_load_of_a_node(
+def test_the_load_of_a_node_combines_the_rules_of_the_profile(
     extender: Any, answers: dict[str, QueryResult], loads: dict[str, int], scheduler: str
 ) -> None:
     rules = rule_set(rule(), rule("mem"), extender=extender)
@@ -73,10 +73,12 @@ def test_the_load_of_a_node(
 @pytest.mark.parametrize(
     ("value", "ended", "load"), [(95, 10, FIRING + 850), (95, 20, 750), (30, 0, 300)]
 )
-def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
+def test_a_cooled_node_counts_with_its_load_while_its_alert_still_fires(
     value: float, ended: float, load: int
 ) -> None:
-    """Late metrics and `keep_firing_for` hold it for minutes; the others would get all pods."""
+    """Delayed metrics and `keep_firing_for` keep the alert firing for minutes. Otherwise the
+    remaining nodes would receive all pods meanwhile.
+    """
     rules = rule_set(rule(threshold=80, keep_firing_for="2m"))
     nodes, by_cpu = named("a", "b"), weighted_profile(rules, "")
     hot = evaluate(rules, {"cpu": answer({"a": 95, "b": 20})}, nodes, None, NOON)
@@ -89,7 +91,7 @@ def test_a_node_that_has_cooled_counts_by_its_load_while_its_alert_fires(
     assert placing_loads(found, by_cpu).loads == {"a": load, "b": 400 + 120}
 
 
-def test_the_next_pod_leaves_a_larger_node_cooler() -> None:
+def test_the_larger_of_two_equally_loaded_nodes_counts_as_cooler() -> None:
     rules, nodes = rule_set(rule()), named("large", "small")
     found = evaluate(rules, {"cpu": answer(dict.fromkeys(nodes, 40))}, nodes, None, NOON)
     expected = ExpectedLoad(next_pod={"large": 2.5, "small": 10.0}, least_next=2.5)

@@ -1,4 +1,4 @@
-"""TokenReview and SubjectAccessReview: whose a token is, and what that user may read."""
+"""TokenReview and SubjectAccessReview: the user of a token, and which paths that user may read."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -22,22 +22,24 @@ async def reviews_of(kubeconfig: Path, audiences: Sequence[str] = ()) -> AsyncIt
         yield AccessReviews(api, audiences)
 
 
-async def test_a_token_has_a_user_and_the_user_the_paths_of_their_role(cluster: Cluster) -> None:
+async def test_a_token_gives_its_user_who_may_read_the_paths_of_their_role(
+    cluster: Cluster,
+) -> None:
     ann = await reader(cluster, "/nodes", "/page/*")
     async with reviews_of(cluster.kubeconfig) as reviews:
         user = await reviews.user_of(ann.token)
         assert user.name == ann.user
         assert "system:authenticated" in user.groups
-        asked = ("/nodes", "/page/data", "/page/", "/page", "/nodes/", "/nodes/a", "/", "/metrics")
-        assert [await reviews.may_get(user, path) for path in asked] == [
+        paths = ("/nodes", "/page/data", "/page/", "/page", "/nodes/", "/nodes/a", "/", "/metrics")
+        assert [await reviews.may_get(user, path) for path in paths] == [
             *(True, True, True),
             *(False, False, False, False, False),
         ]
 
 
-async def test_a_right_may_come_by_a_group(cluster: Cluster) -> None:
+async def test_a_permission_may_come_from_a_group(cluster: Cluster) -> None:
     ann = await reader(cluster)
-    ann.user = f"group-of-{ann.user}"  # RBAC's User subjects are compared with names alone
+    ann.user = f"group-of-{ann.user}"  # RBAC compares User subjects with user names only
     await ann.may_get("/rules")
     async with reviews_of(cluster.kubeconfig) as reviews:
         assert await reviews.may_get(User(ann.user), "/rules")
@@ -45,7 +47,7 @@ async def test_a_right_may_come_by_a_group(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("token", ["nobodys", "a.b.c", "x" * 5000])
-async def test_a_token_that_nobody_gave_out_has_no_user(cluster: Cluster, token: str) -> None:
+async def test_an_unknown_token_has_no_user(cluster: Cluster, token: str) -> None:
     async with reviews_of(cluster.kubeconfig) as reviews:
         assert await reviews.user_of(token) is None
 
@@ -86,15 +88,17 @@ FOUND = {"authenticated": True, "user": {"username": "ann"}}
         ([], {"user": FOUND["user"]}, None),
         (["dynsched"], {**FOUND, "audiences": ["dynsched"]}, "ann"),
         (["dynsched"], {**FOUND, "audiences": ["api"]}, None),
-        (["dynsched"], FOUND, None),  # a server that checks no audience
+        (["dynsched"], FOUND, None),  # from a server that does not check audiences
     ],
 )
-async def test_who_has_a_token(audiences, status, user) -> None:
+async def test_a_user_needs_to_be_authenticated_and_named_and_for_our_audience(
+    audiences, status, user
+) -> None:
     found = await AccessReviews(Canned(**status), audiences).user_of("t")  # type: ignore[arg-type]
     assert found == (User(user) if user else None)
 
 
-async def test_all_that_is_known_of_the_user_is_asked_about_and_who_is_denied_may_not() -> None:
+async def test_a_review_contains_all_data_of_the_user_and_denied_overrides_allowed() -> None:
     user = User("ann", "7", ("sre",), {"scope": ("a", "b")})
     for denied in (False, True):
         api = Canned(allowed=True, denied=denied)
@@ -108,22 +112,22 @@ async def test_all_that_is_known_of_the_user_is_asked_about_and_who_is_denied_ma
         }
 
 
-async def test_without_the_right_to_ask_it_says_what_to_apply(cluster, tmp_path) -> None:
+async def test_without_permission_to_review_the_error_says_what_to_apply(cluster, tmp_path) -> None:
     may_not = {("create", each) for each in ("tokenreviews", "subjectaccessreviews")}
     remedy = (
         "or with that of the component that needs it"
-        if isinstance(cluster, SimCluster)  # where it is the service account; else a person
+        if isinstance(cluster, SimCluster)  # the user is the service account, otherwise a person
         else "bind a ClusterRole with it to stranger"
     )
     async with reviews_of(stranger(cluster, tmp_path, may_not)) as reviews:
-        for asked in (reviews.user_of("t"), reviews.may_get(User("ann"), "/")):
+        for review in (reviews.user_of("t"), reviews.may_get(User("ann"), "/")):
             with pytest.raises(ForbiddenError, match=remedy):
-                await asked
+                await review
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
-async def test_no_token_is_in_an_error_or_in_the_log(sim, caplog, status) -> None:
-    """Not even at the level debug, although a TokenReview comes back with the token in it."""
+async def test_neither_an_error_nor_the_log_contains_a_token(sim, caplog, status) -> None:
+    """Not even at debug level, although the API server's answer contains the token."""
     secret = "eyJ-a-secret-token"
     caplog.set_level(logging.DEBUG)
     if status != 200:

@@ -1,5 +1,8 @@
-"""`/bind` under conflict: a pod is bound once, where it was last asked for, or the scheduler hears
-why not. On the simulator and on a real API server; with a scheduler: `test_scheduling.py`."""
+"""`/bind` under conflict: a pod is bound once, to the node of the latest request that
+kube-scheduler still waits for, or kube-scheduler gets the reason why not.
+
+On the simulator and on a real API server; `test_scheduling.py` has tests with a scheduler.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +33,7 @@ async def binder(cluster: Cluster) -> AsyncIterator[Callable[..., Awaitable[None
 
 
 async def waiting(cluster: Cluster, name: str = "p") -> dict[str, Any]:
-    """A pod without a node, as `bind_pod` names it."""
+    """Create a pod without a node, and return its arguments for `bind_pod`."""
     made = await create(cluster, pod(name))
     uid = made["metadata"]["uid"]
     return {"namespace": "default", "pod": name, "uid": uid}
@@ -47,40 +50,40 @@ async def bindings(cluster: Cluster) -> list[Write]:
 
 async def test_a_pod_is_bound_once(cluster: Cluster) -> None:
     async with binder(cluster) as bind:
-        asked = await waiting(cluster)
-        await bind(**asked, node="a")
+        pod_args = await waiting(cluster)
+        await bind(**pod_args, node="a")
         with pytest.raises(ConflictError, match=r'already assigned to node "a"'):
-            await bind(**asked, node="b")
+            await bind(**pod_args, node="b")
         with pytest.raises(ConflictError, match=r'already assigned to node "a"'):
-            await bind(**asked, node="a")
+            await bind(**pod_args, node="a")
     assert await node_of(cluster) == "a"
 
 
-async def test_of_two_at_the_same_moment_one_binds(cluster: Cluster) -> None:
-    asked = [await waiting(cluster, f"p{number}") for number in range(10)]
+async def test_one_of_two_simultaneous_bindings_succeeds(cluster: Cluster) -> None:
+    pod_args = [await waiting(cluster, f"p{number}") for number in range(10)]
     async with binder(cluster) as one, binder(cluster) as other:
-        tries = [bind(**pod, node=n) for pod in asked for bind, n in ((one, "a"), (other, "b"))]
+        tries = [bind(**pod, node=n) for pod in pod_args for bind, n in ((one, "a"), (other, "b"))]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
-    assert [type(found) for found in outcomes].count(ConflictError) == len(asked)
-    assert outcomes.count(None) == len(asked)
+    assert [type(found) for found in outcomes].count(ConflictError) == len(pod_args)
+    assert outcomes.count(None) == len(pod_args)
     for number, pair in enumerate(zip(outcomes[::2], outcomes[1::2], strict=True)):
         assert await node_of(cluster, f"p{number}") == "ab"[pair.index(None)]
 
 
-async def test_a_namesake_is_not_bound(cluster: Cluster) -> None:
+async def test_another_pod_of_the_same_name_is_not_bound(cluster: Cluster) -> None:
     async with binder(cluster) as bind:
-        asked = await waiting(cluster)
+        pod_args = await waiting(cluster)
         with pytest.raises(ConflictError, match=OTHER):
-            await bind(**{**asked, "uid": OTHER}, node="a")
+            await bind(**{**pod_args, "uid": OTHER}, node="a")
     assert await node_of(cluster) is None
 
 
-async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> None:
+async def test_a_pod_that_is_gone_or_being_deleted_is_not_bound(cluster: Cluster) -> None:
     async with binder(cluster) as bind:
-        asked = await waiting(cluster)
+        pod_args = await waiting(cluster)
         _ = (await cluster.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})).ok
         with pytest.raises(NotFoundError, match="default/p: it is gone"):
-            await bind(**asked, node="a")
+            await bind(**pod_args, node="a")
         body = pod("leaving")
         body["metadata"]["finalizers"] = ["dynsched.test/hold"]
         made = await create(cluster, body)
@@ -91,39 +94,41 @@ async def test_a_pod_that_is_gone_or_leaving_is_not_bound(cluster: Cluster) -> N
         await cluster.patch(f"{PODS}/leaving", {"metadata": {"finalizers": None}})
 
 
-async def test_what_the_scheduler_does_not_wait_for_any_more_is_not_sent(sim: SimCluster) -> None:
+async def test_a_binding_for_which_the_scheduler_no_longer_waits_is_not_retried(
+    sim: SimCluster,
+) -> None:
     refused = sim.server.faults.answer(429, subresource="binding", retry_after=1, times=1)
     over = asyncio.Event()
     async with binder(sim) as bind:
 
-        async def bound(**asked: str) -> None:
+        async def bound(**pod_args: str) -> None:
             try:
-                await bind(**asked)
+                await bind(**pod_args)
             finally:
                 over.set()
 
         app = make_app(make_store(Clock()), World(bind=bound).asked)
-        asked = await waiting(sim)
-        told = {"PodName": "p", "PodNamespace": "default", "PodUID": asked["uid"], "Node": "a"}
+        pod_args = await waiting(sim)
+        args = {"PodName": "p", "PodNamespace": "default", "PodUID": pod_args["uid"], "Node": "a"}
         async with WebServer(app, Address("127.0.0.1", 0)) as server:
             async with aiohttp.ClientSession() as session:
-                posting = asyncio.create_task(session.post(f"{server.url}/bind", json=told))
-                await reached(lambda: refused.hits, 1)  # it is to be sent again, in a second
+                posting = asyncio.create_task(session.post(f"{server.url}/bind", json=args))
+                await reached(lambda: refused.hits, 1)  # a retry is due in a second
                 posting.cancel()
                 await asyncio.gather(posting, return_exceptions=True)
             await over.wait()
         assert await node_of(sim) is None
-        await bind(**asked, node="b")
+        await bind(**pod_args, node="b")
     assert await node_of(sim) == "b"
 
 
-async def test_a_lost_answer_is_not_a_second_binding(sim: SimCluster) -> None:
+async def test_a_lost_answer_does_not_cause_a_second_binding(sim: SimCluster) -> None:
     sim.server.faults.reset(subresource="binding", after=True, times=1)
     async with binder(sim) as bind:
-        asked = await waiting(sim)
+        pod_args = await waiting(sim)
         with pytest.raises(ClusterError, match="connection broke"):
-            await bind(**asked, node="a")
+            await bind(**pod_args, node="a")
         assert await node_of(sim) == "a"
         with pytest.raises(ConflictError, match="already assigned"):
-            await bind(**asked, node="b")
+            await bind(**pod_args, node="b")
     assert await node_of(sim) == "a"

@@ -30,7 +30,7 @@ EMPTY = {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion":
 
 
 class ApiServer:
-    """Knows clients by the names in their certificates, and ``accepted`` of them."""
+    """Identifies clients by the names in their certificates, and accepts those in ``accepted``."""
 
     def __init__(self, folder: Path) -> None:
         self.ca = Authority(folder, "ca")
@@ -111,7 +111,7 @@ def file(server: ApiServer, tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def connect() -> AsyncIterator[Callable[[Path, int], Any]]:
-    """Makes clients that share their credentials, which may be loaded again at once."""
+    """Connects clients that share their credentials, without a minimum time between reloads."""
     async with AsyncExitStack() as opened:
 
         async def make(file: Path, count: int = 1) -> list[KubeClient]:
@@ -125,20 +125,20 @@ async def connect() -> AsyncIterator[Callable[[Path, int], Any]]:
 
 
 @pytest.mark.parametrize("user_by", [user_by_files, user_by_data, user_by_plugin])
-async def test_a_renewed_certificate_is_used_by_all_when_the_former_is_refused(
+async def test_all_clients_use_a_renewed_certificate_once_the_old_one_is_rejected(
     server, tmp_path, file, connect, user_by
 ) -> None:
     write_kubeconfig(file, server, user_by(server.ca.issue("first"), tmp_path))
     clients = await connect(file, 2)
     assert [await client.list_nodes() for client in clients] == [{}, {}]
-    server.accepted = {"second"}  # the connections are open, and the former certificate expired
+    server.accepted = {"second"}  # the old certificate expires while the connections are open
     with pytest.raises(SetupError, match="401"):
         await clients[0].list_nodes()
     write_kubeconfig(file, server, user_by(server.ca.issue("second"), tmp_path))
     assert [await client.list_nodes() for client in clients] == [{}, {}]
 
 
-async def test_certificates_that_came_as_data_leave_no_files(
+async def test_certificates_given_as_data_leave_no_files(
     server, tmp_path, file, connect, monkeypatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
@@ -150,7 +150,7 @@ async def test_certificates_that_came_as_data_leave_no_files(
     await client.config.reload()
 
 
-async def test_a_certificate_without_its_key_yet_is_not_used(
+async def test_a_renewed_certificate_is_not_used_before_its_key_is_there(
     server, tmp_path, file, connect
 ) -> None:
     [client] = await connect(file)
@@ -175,7 +175,7 @@ async def test_a_rotated_ca_is_used(server, tmp_path, file, connect) -> None:
     assert await client.list_nodes() == {}
 
 
-async def test_a_file_that_is_no_certificate_is_one_line(tmp_path, file) -> None:
+async def test_a_file_without_a_certificate_is_a_one_line_error(tmp_path, file) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     with pytest.raises(KubeConfigError) as refused:
         await load_credentials(file)
@@ -183,7 +183,7 @@ async def test_a_file_that_is_no_certificate_is_one_line(tmp_path, file) -> None
     assert "\n" not in str(refused.value)
 
 
-async def test_a_refused_token_is_read_again(tmp_path, connect) -> None:
+async def test_a_rejected_token_is_read_again(tmp_path, connect) -> None:
     async with SimCluster(tmp_path, token="first-secret") as sim:
         [client] = await connect(sim.kubeconfig)
         assert await client.list_nodes() == {}
@@ -196,7 +196,7 @@ async def test_a_refused_token_is_read_again(tmp_path, connect) -> None:
 
 
 async def test_an_exec_plugin_runs_once_for_all_clients(tmp_path, connect) -> None:
-    """At the start, after its expiry, and after a 401; also where a call ends before the plugin."""
+    """At the start, after its expiry, and after a 401; also if a call ends before the plugin."""
     async with SimCluster(tmp_path, token="first-secret") as sim:
         plugin = ExecPlugin(tmp_path, sim, lasts=2.0)
         clients = await connect(plugin.kubeconfig, 5)

@@ -1,4 +1,4 @@
-"""From raw Nodes, odd ones too, to what is kept of them; and the store that keeps it."""
+"""Decoding of raw Nodes, also malformed ones, and the store of the decoded nodes."""
 
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ def node(name: str = "a", version: str = "1", uid: str = "u", **labels: str) -> 
     return Node(name=name, uid=uid, resource_version=version, labels=labels)
 
 
-def test_what_is_kept_of_a_node() -> None:
+def test_the_fields_that_are_kept_of_a_node() -> None:
     raw = make_node("worker-3", 6)
     raw["metadata"] |= {"uid": "u-3", "resourceVersion": "42"}
     raw["metadata"]["annotations"] = {"dynsched.io/pressure": "{}", "other.io/x": "y" * 1000}
@@ -46,7 +46,7 @@ def test_what_is_kept_of_a_node() -> None:
         {"metadata": {"name": "a"}, "status": {"allocatable": {"cpu": "many", "memory": None}}},
     ],
 )
-def test_a_node_of_which_little_can_be_read(raw) -> None:
+def test_missing_and_unreadable_fields_of_a_node_are_left_out(raw) -> None:
     assert node_of(raw) == Node(name="a")
 
 
@@ -60,7 +60,7 @@ def test_a_node_of_which_little_can_be_read(raw) -> None:
         {"metadata": {"name": "a"}, "status": {"addresses": [{"type": "X", "address": 1}]}},
     ],
 )
-def test_what_is_not_as_a_node_is_no_node(raw) -> None:
+def test_an_object_that_cannot_be_a_node_is_ignored(raw) -> None:
     assert node_of(raw) is None
 
 
@@ -89,7 +89,7 @@ def test_what_is_not_as_a_node_is_no_node(raw) -> None:
         ([], None),
     ],
 )
-def test_quantities(text, number) -> None:
+def test_a_quantity_is_parsed(text, number) -> None:
     assert quantity(text) == number
 
 
@@ -101,7 +101,7 @@ def test_an_older_state_does_not_overwrite_a_newer_one() -> None:
     assert store.nodes()["a"].labels == {"status": "presure"}
 
 
-def test_a_namesake_replaces_a_deleted_node_in_whatever_order_the_events_come() -> None:
+def test_a_new_node_replaces_a_deleted_one_of_the_same_name_in_any_order_of_events() -> None:
     store = NodeStore()
     store.offer(node(version="5", uid="old"))
     store.offer(node(version="8", uid="new"))
@@ -112,28 +112,28 @@ def test_a_namesake_replaces_a_deleted_node_in_whatever_order_the_events_come() 
     assert not store.nodes()
 
 
-def test_our_own_answers_do_not_bring_a_deleted_node_back() -> None:
+def test_an_answer_to_our_own_patch_does_not_bring_a_deleted_node_back() -> None:
     store = NodeStore()
     store.offer(node(version="5"), only_known=True)
     assert not store.nodes()
 
 
-def test_a_list_is_right_but_for_what_changed_since_it_was_asked_for() -> None:
-    """Also where its versions are lower, as those of an etcd that was restored."""
+def test_a_list_is_correct_except_for_nodes_that_changed_since_the_request() -> None:
+    """Also if its versions are lower, as after a restore of etcd."""
     store = NodeStore()
     for name in ("restored", "changed", "gone", "new-namesake"):
         store.offer(node(name, version="50"))
-    asked = store.changes
+    before = store.changes
     store.offer(node("changed", version="60"))
     store.offer(node("came", version="61"))
     listed = {name: node(name, version="7") for name in ("restored", "changed", "added")}
-    store.correct(listed, asked)
+    store.correct(listed, before)
     versions = {name: each.resource_version for name, each in store.nodes().items()}
     assert versions == {"restored": "7", "changed": "60", "came": "61", "added": "7"}
     assert store.synced
 
 
-def test_a_mapping_that_was_handed_out_stays_as_it_was() -> None:
+def test_a_mapping_of_nodes_never_changes_after_it_was_returned() -> None:
     store = NodeStore()
     store.offer(node("a"))
     before = store.nodes()

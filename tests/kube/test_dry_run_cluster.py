@@ -1,4 +1,4 @@
-"""A dry run decides as a real run on the same readings does, and sends nothing."""
+"""A dry run makes the same decisions as a real run on the same readings, and sends nothing."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ NAMES = "abcd"
 
 
 class DryRun:
-    """Ticks over nodes that stay as they are unless a test changes them. No client is used."""
+    """Ticks over nodes that only tests change. There is no client."""
 
     def __init__(self, rules: RuleSet, *nodes: Node) -> None:
         self.rules = rules
@@ -37,7 +37,7 @@ class DryRun:
         self.now = NOON
 
     def put(self, changed: Node) -> None:
-        """Somebody else changes a node."""
+        """Change a node as somebody else would."""
         known = self.store.find(changed.name)
         assert known is not None
         self.store.offer(replace(changed, resource_version=str(int(known.resource_version) + 1)))
@@ -55,7 +55,7 @@ class DryRun:
 
 
 def _parts(patch: NodePatch) -> tuple[Any, ...]:
-    """All of a patch but the version that it was decided on."""
+    """All of a patch except the resourceVersion."""
     metadata = {key: patch.body["metadata"].get(key) for key in ("labels", "annotations")}
     return patch.node, patch.action, patch.reason, metadata, patch.body.get("spec")
 
@@ -67,9 +67,9 @@ def _parts(patch: NodePatch) -> tuple[Any, ...]:
         max_size=12,
     )
 )
-async def test_a_dry_run_says_what_a_real_run_writes(heats: list[list[float]]) -> None:
+async def test_the_patches_of_a_dry_run_are_those_of_a_real_run(heats: list[list[float]]) -> None:
     nodes = {name: node(name, taints=[soft("theirs")]) for name in NAMES}
-    nodes["d"] = node("d", labels={"status": "presure"})  # marked before
+    nodes["d"] = node("d", labels={"status": "presure"})  # an existing mark
     dry = DryRun(GUARDED, *nodes.values())
     last: Evaluation | None = None
     for number, heat in enumerate(heats):
@@ -85,13 +85,13 @@ async def test_a_dry_run_says_what_a_real_run_writes(heats: list[list[float]]) -
 
 @pytest.fixture
 async def dry() -> DryRun:
-    """With a node that would be marked."""
+    """A dry run with a node that would be marked."""
     running = DryRun(rule_set(mark=BOTH, guard={"max_marked": "100%"}), node("a"), node("b"))
     assert await running.due(a=91, b=1) == ["mark a"]
     return running
 
 
-async def test_changes_by_others_show_and_change_nothing(dry: DryRun) -> None:
+async def test_unrelated_changes_by_others_are_kept_and_need_no_patch(dry: DryRun) -> None:
     theirs = soft("theirs")
     dry.put(node("a", labels={"team": "x"}, taints=[theirs]))
     assert await dry.due(a=91, b=1) == []
@@ -100,21 +100,23 @@ async def test_changes_by_others_show_and_change_nothing(dry: DryRun) -> None:
     assert copy.taints == (theirs, soft())
 
 
-async def test_a_conflict_that_somebody_makes_meanwhile_shows(dry: DryRun) -> None:
+async def test_a_conflicting_label_that_somebody_sets_is_reported(dry: DryRun) -> None:
     dry.put(node("a", labels={"status": "maintenance"}))
     found = await dry.tick(a=91, b=1)
     assert found.table.conflicts == {"a": "label status=maintenance was set by somebody else"}
 
 
-async def test_where_another_instance_writes_that_counts(dry: DryRun) -> None:
+async def test_the_writes_of_another_instance_take_precedence_over_the_dry_run(
+    dry: DryRun,
+) -> None:
     dry.put(node("a", labels={"status": "presure"}, taints=[soft()]))
-    assert await dry.due(a=91, b=1) == ["repair a"]  # that instance's record is not there
+    assert await dry.due(a=91, b=1) == ["repair a"]  # the other instance wrote no record
     assert await dry.due(a=1, b=1) == ["release a"]
-    dry.put(node("a"))  # it is released there too
+    dry.put(node("a"))  # the other instance releases it too
     assert await dry.due(a=1, b=1) == []
 
 
-async def test_a_node_that_is_gone_is_not_found(dry: DryRun) -> None:
+async def test_a_patch_of_a_deleted_node_is_not_found(dry: DryRun) -> None:
     (patch,) = (await dry.tick(a=1, b=1)).patches
     dry.store.drop("a", "")
     with pytest.raises(NotFoundError):
@@ -122,7 +124,7 @@ async def test_a_node_that_is_gone_is_not_found(dry: DryRun) -> None:
     assert await dry.cluster.read("a") is None
 
 
-async def test_a_node_that_changed_since_is_a_conflict(dry: DryRun) -> None:
+async def test_a_patch_of_a_changed_node_is_a_conflict(dry: DryRun) -> None:
     (patch,) = (await dry.tick(a=1, b=1)).patches
     dry.put(node("a", labels={"team": "x"}))
     with pytest.raises(ConflictError):

@@ -1,4 +1,4 @@
-"""Events on nodes: seen by kubectl, aggregated, bounded, and never in the way."""
+"""Events on nodes: visible in kubectl, aggregated, limited, and never blocking."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ async def node(cluster: Cluster, name: str = "worker-1") -> Node:
 
 
 async def listed(cluster: Cluster, count: int = 1, seen: int = 0) -> list[dict[str, Any]]:
-    """The Events, once there are so many and the first has been seen so often."""
+    """The Events, once there are ``count`` of them and the first has been seen ``seen`` times."""
     async with asyncio.timeout(60):
         while True:
             found = await cluster.list_events()
@@ -44,7 +44,7 @@ async def listed(cluster: Cluster, count: int = 1, seen: int = 0) -> list[dict[s
             await asyncio.sleep(0.02)
 
 
-async def test_an_event_says_what_happened_to_which_node(cluster: Cluster) -> None:
+async def test_an_event_names_the_node_and_the_reason(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, _):
         sink.post(worker, reason="Pressured", message="node-cpu 91.0 > 80", warning=True)
@@ -66,28 +66,28 @@ async def test_an_event_says_what_happened_to_which_node(cluster: Cluster) -> No
     assert (write.verb, write.manager) == ("create", "dynsched")
 
 
-async def test_the_same_again_is_counted(cluster: Cluster) -> None:
+async def test_a_repeated_event_increases_the_count(cluster: Cluster) -> None:
     worker = await node(cluster)
     async with posting(cluster) as (sink, clock):
         sink.post(worker, reason="Pressured", message="91", warning=True)
         await listed(cluster)
         clock.now += 60
         sink.post(worker, reason="Pressured", message="92", warning=True)
-        sink.post(worker, reason="Pressured", message="93", warning=True)  # still waits: merged
+        sink.post(worker, reason="Pressured", message="93", warning=True)  # merged while waiting
         [event] = await listed(cluster, seen=3)
         assert (event["count"], event["message"]) == (3, "93")
         assert event["lastTimestamp"] == "2027-01-15T08:01:00Z"
         assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
         assert [write.verb for write in await cluster.writes("events")] == ["create", "patch"]
-        # It expired on the server: it is begun anew.
+        # After the Event expired on the server, a new one is created.
         _ = (await cluster.delete(f"{EVENTS}/{event['metadata']['name']}")).ok
         sink.post(worker, reason="Pressured", message="94")
         [again] = await listed(cluster)
         assert (again["message"], again["count"]) == ("94", 1)
 
 
-async def test_what_is_too_long_is_shortened(cluster: Cluster) -> None:
-    name = "w" * 199 + "." + "x" * 50  # the API server does not ask whether there is such a node
+async def test_a_message_that_is_too_long_is_shortened(cluster: Cluster) -> None:
+    name = "w" * 199 + "." + "x" * 50  # the API server does not check that the node exists
     worker = Node(name=name, uid="u-1")
     async with posting(cluster) as (sink, _):
         sink.post(worker, reason="Pressured", message="é" * 2000)
@@ -97,7 +97,7 @@ async def test_what_is_too_long_is_shortened(cluster: Cluster) -> None:
     assert event["message"].endswith("é…")
 
 
-async def test_closing_sends_what_waits(cluster: Cluster) -> None:
+async def test_closing_sends_the_waiting_events(cluster: Cluster) -> None:
     workers = [await node(cluster, f"worker-{n}") for n in range(20)]
     async with posting(cluster) as (sink, _):
         for worker in workers:
@@ -105,7 +105,7 @@ async def test_closing_sends_what_waits(cluster: Cluster) -> None:
     assert len(await cluster.list_events()) == 20
 
 
-async def test_a_refusal_is_logged_once(sim, caplog) -> None:
+async def test_missing_permission_is_logged_once(sim, caplog) -> None:
     sim.server.forbidden = {("create", "events")}
     async with posting(sim) as (sink, _):
         for n in range(5):
@@ -115,7 +115,9 @@ async def test_a_refusal_is_logged_once(sim, caplog) -> None:
     assert "kubectl auth can-i create events" in record.message
 
 
-async def test_the_same_is_counted_on_after_a_server_error(sim: SimCluster, caplog) -> None:
+async def test_a_repeated_event_is_still_counted_after_a_server_error(
+    sim: SimCluster, caplog
+) -> None:
     worker = await node(sim)
     async with posting(sim) as (sink, _):
         sink.post(worker, reason="Pressured", message="91", warning=True)
@@ -130,7 +132,7 @@ async def test_the_same_is_counted_on_after_a_server_error(sim: SimCluster, capl
     assert event["message"] == "93"
 
 
-async def test_a_server_that_is_down_or_slow_holds_nobody_up(sim: SimCluster) -> None:
+async def test_a_server_that_is_down_or_slow_does_not_block(sim: SimCluster) -> None:
     async with posting(sim) as (sink, _):
         slow = sim.server.faults.delay(3600, resource="events")
         for n in range(50):

@@ -1,4 +1,4 @@
-"""Calls: what is sent, what comes back, and what a person is told."""
+"""Requests to the API server, their responses, and the errors that users see."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ def mark(node: Node, **labels: str | None) -> NodePatch:
     return NodePatch(node.name, Action.MARK, body, "because")
 
 
-async def test_a_node_is_read_and_a_patch_changes_label_evidence_and_taint(cluster, client) -> None:
+async def test_a_patch_changes_only_the_label_the_record_and_the_taint(cluster, client) -> None:
     foreign = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     raw = make_node("worker-1")
     raw["metadata"]["annotations"] = {"owner.io/team": "blue"}
@@ -86,7 +86,9 @@ async def test_a_node_is_read_and_a_patch_changes_label_evidence_and_taint(clust
     assert write.user_agent.startswith("dynsched/")
 
 
-async def test_a_patch_on_a_changed_or_deleted_node(cluster: Cluster, client: KubeClient) -> None:
+async def test_a_patch_of_a_changed_or_deleted_node_is_an_error(
+    cluster: Cluster, client: KubeClient
+) -> None:
     await cluster.create_node(make_node("worker-1"))
     observed = await client.read("worker-1")
     await cluster.patch_node("worker-1", {"metadata": {"labels": {"status": "maintenance"}}})
@@ -98,7 +100,7 @@ async def test_a_patch_on_a_changed_or_deleted_node(cluster: Cluster, client: Ku
         await client.patch(mark(observed, status="presure"))
 
 
-async def test_a_list_of_several_pages(sim: SimCluster, sim_client: KubeClient) -> None:
+async def test_all_pages_of_a_list_are_read(sim: SimCluster, sim_client: KubeClient) -> None:
     assert await sim_client.list_nodes() == {}
     names = [f"worker-{number}" for number in range(PAGE + 1)]
     await sim.create_nodes(*names)
@@ -130,18 +132,16 @@ async def test_a_listed_cluster_knows_its_own_changes(cluster: Cluster, client: 
         ("system:serviceaccount:ops:dynsched-janitor", True),
     ],
 )
-def test_a_403_is_answered_with_manifests_for_the_accounts_of_the_manifests_alone(
-    user, is_ours
-) -> None:
-    """A whole base, with its placeholders, was advised to people; it grants them nothing."""
-    said = f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group ""'
-    told = str(forbidden(ApiRequest("list", "nodes", "/api/v1/nodes"), "server", said))
-    assert ("manifests/base/rbac.yaml" in told) is is_ours
-    assert f"--as={user}`" in told
-    assert "apply -k" not in told
+def test_a_403_recommends_our_manifests_only_to_their_own_service_accounts(user, is_ours) -> None:
+    """People were advised to apply the whole base with its placeholders. It grants them nothing."""
+    message = f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group ""'
+    error = str(forbidden(ApiRequest("list", "nodes", "/api/v1/nodes"), "server", message))
+    assert ("manifests/base/rbac.yaml" in error) is is_ours
+    assert f"--as={user}`" in error
+    assert "apply -k" not in error
 
 
-async def test_429_is_waited_for_as_told_and_given_up_after_a_while(sim, sim_client) -> None:
+async def test_a_429_is_retried_after_retry_after_unless_that_is_too_long(sim, sim_client) -> None:
     await sim.create_nodes("worker-0")
     sim.server.faults.answer(429, verb="get", name="worker-0", times=1, retry_after=1)
     began = time.monotonic()
@@ -154,7 +154,7 @@ async def test_429_is_waited_for_as_told_and_given_up_after_a_while(sim, sim_cli
 
 
 @pytest.mark.parametrize("status", [500, 503])
-async def test_a_failing_server_is_asked_again(sim, sim_client, status) -> None:
+async def test_a_server_error_is_retried_a_few_times(sim, sim_client, status) -> None:
     await sim.create_node(make_node("worker-1"))
     sim.server.faults.answer(status, verb="get", times=2)
     assert await sim_client.read("worker-1") is not None
@@ -165,9 +165,11 @@ async def test_a_failing_server_is_asked_again(sim, sim_client, status) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_a_connection_lost_in_mid_patch(sim, sim_client, observed, after) -> None:
+async def test_a_patch_is_written_at_most_once_if_the_connection_breaks(
+    sim, sim_client, observed, after
+) -> None:
     sim.server.faults.reset(verb="patch", times=1, after=after)
-    if after:  # it had arrived: the second is refused, and a new read shows that all is done
+    if after:  # the first patch arrived: the second is rejected, and a read shows the result
         with pytest.raises(ConflictError):
             await sim_client.patch(mark(observed, status="presure"))
         stored = await sim_client.read("worker-1")
@@ -187,7 +189,7 @@ async def test_a_patch_without_a_version_is_never_sent_twice(sim, sim_client, me
     assert fault.hits == 1
 
 
-async def test_a_server_that_was_down_is_tried_again(sim, sim_client) -> None:
+async def test_requests_succeed_again_after_an_outage(sim, sim_client) -> None:
     await sim.create_nodes("worker-0", "worker-1")
     await sim.server.down()
     with pytest.raises(ClusterError) as refused:
@@ -199,22 +201,24 @@ async def test_a_server_that_was_down_is_tried_again(sim, sim_client) -> None:
     assert await sim_client.read("worker-1") is not None
 
 
-async def test_no_more_than_so_many_calls_at_once(sim: SimCluster, sim_client: KubeClient) -> None:
+async def test_the_number_of_requests_in_flight_is_limited(
+    sim: SimCluster, sim_client: KubeClient
+) -> None:
     await sim.create_node(make_node("worker-0"))
-    held = sim.server.faults.delay(3600, verb="get", name="held")
-    call = ApiRequest("get", "node held", "/api/v1/nodes/held")
+    slow = sim.server.faults.delay(3600, verb="get", name="slow")
+    call = ApiRequest("get", "node slow", "/api/v1/nodes/slow")
     async with api_of(sim.kubeconfig, in_flight=4) as api:
         reads = [asyncio.create_task(api.call(call)) for _ in range(12)]
-        await reached(lambda: held.hits >= 4, True)
-        for _ in range(10):  # what else was sent has arrived by then
+        await reached(lambda: slow.hits >= 4, True)
+        for _ in range(10):  # any further slow request would have arrived by then
             assert await sim_client.read("worker-0") is not None
-        assert held.hits == 4
+        assert slow.hits == 4
         for read in reads:
             read.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
 
 
-async def test_an_admission_policy_that_refuses_is_no_missing_role(
+async def test_a_denial_by_an_admission_policy_is_not_reported_as_a_missing_role(
     sim, sim_client, observed
 ) -> None:
     sim.server.faults.answer(403, verb="patch", message="policy 'guard' denied request: no")
@@ -224,7 +228,7 @@ async def test_an_admission_policy_that_refuses_is_no_missing_role(
     assert "can-i" not in str(refused.value)
 
 
-async def test_something_that_is_no_api_server(tmp_path: Path) -> None:
+async def test_a_server_that_is_not_an_api_server_is_a_clear_error(tmp_path: Path) -> None:
     with MisbehavingServer() as server:
         server.default = http("<html>Log in</html>", content_type="text/html")
         async with api_of(kubeconfig(tmp_path / "k", server.url), KubeClient) as client:
@@ -237,11 +241,11 @@ async def test_a_redirect_is_not_followed(tmp_path: Path, status: int) -> None:
     with MisbehavingServer() as server, MisbehavingServer() as elsewhere:
         server.default = http("", status, Location=f"http://u:pw@{elsewhere.url[7:]}/a?code=pw")
         async with api_of(kubeconfig(tmp_path / "k", server.url), KubeClient) as client:
-            for ask in (
+            for request in (
                 AccessReviews(client).user_of("the-token-of-a-reader"),
                 client.list_nodes(),
             ):
-                told = rf"answered {status}: it redirects to {elsewhere.url[7:]}/a, which is not"
-                with pytest.raises(SetupError, match=told):
-                    await ask
+                error = rf"answered {status}: it redirects to {elsewhere.url[7:]}/a, which is not"
+                with pytest.raises(SetupError, match=error):
+                    await request
     assert elsewhere.seen == []

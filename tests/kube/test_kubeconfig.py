@@ -1,4 +1,4 @@
-"""Which API server, and as whom: what is found where, and what a person is told."""
+"""Which API server and user are chosen: where the configuration is found, and its errors."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from dynsched.util.errors import KubeConfigError
 
 @pytest.fixture
 def no_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without any configuration; its home."""
+    """The home directory of a machine without any configuration."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -25,7 +25,7 @@ def no_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def service_account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As in a pod."""
+    """Set up a service account and its environment, as in a pod."""
     account = folder / "serviceaccount"
     account.mkdir()
     (account / "token").write_text("pod-secret\n")
@@ -62,7 +62,7 @@ async def test_a_pod_uses_its_service_account(no_config, monkeypatch) -> None:
         ({"env": [{"name": "A=B", "value": "a"}]}, "variable name in its args or env"),
     ],
 )
-async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path, more, why) -> None:
+async def test_the_error_names_an_exec_plugin_that_fails(tmp_path: Path, more, why) -> None:
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
     user = {"exec": {**plugin, "command": "/bin/false", **more}}
     file = kubeconfig(tmp_path / "k", "https://127.0.0.1:1", user=user)
@@ -71,7 +71,9 @@ async def test_an_exec_plugin_that_fails_is_named(tmp_path: Path, more, why) -> 
     assert str(refused.value).isprintable()
 
 
-async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_kubeconfig_is_found_in_the_usual_places(
+    no_config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (no_config / ".kube").mkdir()
     kubeconfig(no_config / ".kube" / "config", "http://home")
     assert (await load_config()).server == "http://home"
@@ -83,14 +85,16 @@ async def test_the_usual_files_are_found(no_config: Path, monkeypatch: pytest.Mo
     assert (await load_config(str(no_config / "named"))).server == "http://named"
 
 
-async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_any_configuration_the_error_names_the_places_searched(
+    no_config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(KubeConfigError) as missing:
         await load_config()
-    told = str(missing.value)
-    assert str(no_config / "serviceaccount") in told
-    assert str(no_config / ".kube" / "config") in told
-    assert "--kubeconfig" in told
-    assert "\n" not in told
+    error = str(missing.value)
+    assert str(no_config / "serviceaccount") in error
+    assert str(no_config / ".kube" / "config") in error
+    assert "--kubeconfig" in error
+    assert "\n" not in error
     with pytest.raises(KubeConfigError, match="gone: no such file; check --kubeconfig"):
         await load_config(str(no_config / "gone"))
     monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
@@ -110,7 +114,9 @@ async def test_no_configuration_at_all(no_config: Path, monkeypatch: pytest.Monk
         "current-context: gone\n",
     ],
 )
-async def test_a_broken_kubeconfig_is_one_line_that_names_it(tmp_path: Path, text: str) -> None:
+async def test_the_error_of_a_broken_kubeconfig_is_one_line_with_its_path(
+    tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "k"
     path.write_text(text)
     with pytest.raises(KubeConfigError) as broken:
@@ -119,7 +125,7 @@ async def test_a_broken_kubeconfig_is_one_line_that_names_it(tmp_path: Path, tex
     assert "\n" not in str(broken.value)
 
 
-async def test_another_context_than_the_current_one(no_config, monkeypatch) -> None:
+async def test_a_context_other_than_the_current_one_can_be_chosen(no_config, monkeypatch) -> None:
     file = kubeconfig(no_config / "k", "http://first")
     config = yaml.safe_load(file.read_text())
     config["clusters"] += [{"name": "other", "cluster": {"server": "http://second"}}]
@@ -134,19 +140,19 @@ async def test_another_context_than_the_current_one(no_config, monkeypatch) -> N
     first = await load_config(path)
     file.write_text(yaml.safe_dump({**config, "current-context": "second"}))
     assert (await load_config(path)).cluster == "second (http://second)"
-    assert (await first.reload()).server == "http://first"  # not followed while it runs
+    assert (await first.reload()).server == "http://first"  # a running process keeps its context
     file.write_text(yaml.safe_dump(config))
     monkeypatch.setenv("KUBECONFIG", path)
     assert (await load_config(None, "second")).server == "http://second"
-    service_account(no_config, monkeypatch)  # in a pod it is a kubeconfig's all the same
+    service_account(no_config, monkeypatch)  # a context is that of the kubeconfig also in a pod
     assert (await load_config(None, "second")).server == "http://second"
     with pytest.raises(KubeConfigError) as broken:
         await load_config(path, "third")
-    said = f"kubeconfig {path}: there is no context named third; there are: second, x"
-    assert said in str(broken.value)
+    error = f"kubeconfig {path}: there is no context named third; there are: second, x"
+    assert error in str(broken.value)
 
 
-async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path) -> None:
+async def test_the_error_of_a_broken_kubeconfig_contains_no_secret(tmp_path: Path) -> None:
     user = {
         "auth-provider": {"name": "oidc", "config": {"refresh-token": "hush", "id-token": ""}},
     }
@@ -155,12 +161,14 @@ async def test_a_broken_kubeconfig_does_not_give_its_secrets_away(tmp_path: Path
     values = "hush", "hush: x", "[hush", "*hush", "!hush", "!hush! x", "!<hush> x", "!hu'sh"
     for broken in (text.replace("hush", value) for value in values):
         path.write_text(broken)
-        with pytest.raises(KubeConfigError) as told:
+        with pytest.raises(KubeConfigError) as error:
             await load_config(str(path))
-        assert "hush" not in str(told.value)
+        assert "hush" not in str(error.value)
 
 
-async def test_data_without_a_certificate_does_not_stand_for_the_public_ones(tmp_path) -> None:
+async def test_ca_data_without_a_certificate_is_an_error_instead_of_using_public_cas(
+    tmp_path,
+) -> None:
     path = kubeconfig(tmp_path / "k", "https://127.0.0.1:1")
     config = yaml.safe_load(path.read_text())
     config["clusters"][0]["cluster"]["certificate-authority-data"] = "//79"  # not ASCII
@@ -169,8 +177,8 @@ async def test_data_without_a_certificate_does_not_stand_for_the_public_ones(tmp
         await load_config(str(path))
 
 
-async def test_a_file_that_only_its_owner_may_read_is_said_to_be_so(tmp_path) -> None:
-    """In a container, the image's user is not the one who owns ~/.kube/config."""
+async def test_the_error_of_an_unreadable_file_advises_to_run_as_its_owner(tmp_path) -> None:
+    """In a container, the image's user is not the owner of ~/.kube/config."""
     path = kubeconfig(tmp_path / "config", "https://127.0.0.1:6443")
     path.chmod(0)
     was = os.geteuid()

@@ -1,5 +1,5 @@
-"""What kubectl does with a kubeconfig is the specification: each case is run through both, and the
-requests that arrive are compared.
+"""kubectl is the specification of how a kubeconfig is read: each case runs with kubectl and with
+dynsched, and the requests that arrive are compared.
 """
 
 import base64
@@ -26,9 +26,9 @@ from dynsched.util.errors import ClusterError
 pytestmark = pytest.mark.slow
 
 V1 = "client.authentication.k8s.io/v1"
-OLDEST = 26  # of kubectl: without as-uid and the plugins that it no longer has
+OLDEST = 26  # minor version of kubectl; older ones lack as-uid, and still accept removed plugins
 PATH = "/version"
-# Its token is all that it was told, so that it arrives at the server.
+# Its token is all of its input, encoded, so that the input arrives at the server.
 PLUGIN = """#!/bin/sh
 token=$(printf '%s\\n' "$KUBERNETES_EXEC_INFO" "$0" "$*" "$PWD" "$GIVEN" | base64 -w0)
 printf '{"apiVersion": "%s", "kind": "ExecCredential", "status": {"token": "%s"}}' "$API" "$token"
@@ -37,7 +37,10 @@ Content = dict[str, Any] | str
 
 
 class Case(NamedTuple):
-    """Files by name, with $WORDS that the world replaces; KUBECONFIG names all, if not ``env``."""
+    """Contents of files by name, with $WORDS that `World` replaces.
+
+    KUBECONFIG is ``env``; if that is None, it names all files.
+    """
 
     files: dict[str, Content]
     env: str | None = None
@@ -57,7 +60,7 @@ def config(
 
 
 def only(kind: str, name: str = "x") -> Content:
-    """The part of a kubeconfig that has this."""
+    """One section of a kubeconfig."""
     whole = config(name)
     assert isinstance(whole, dict)
     return {kind: whole[kind]}
@@ -94,81 +97,81 @@ MERGED = "u: &u {token: u}\nv: &v {token: v, as: jane}\n" + yaml.safe_dump(confi
 CASES: dict[str, Case] = {
     # files
     "the first current-context": Case({"a": config("a"), "b": config("b")}),
-    "the first of a name": Case({"a": config("x"), "b": config("x", {"token": "other"})}),
-    "the first of a name as a whole": Case(
+    "the first user of a name": Case({"a": config("x"), "b": config("x", {"token": "other"})}),
+    "the first user of a name, not merged": Case(
         {"a": config("x", {"token": "t"}), "b": config("x", {"token": "s", "as": "jane"})}
     ),
-    "parts": Case({kind: only(kind) for kind in ("users", "clusters", "contexts")} | {"c": {
-        "current-context": "x"}}),
+    "one file per section": Case({kind: only(kind) for kind in (
+        "users", "clusters", "contexts")} | {"c": {"current-context": "x"}}),
     "an empty current-context first": Case({"a": config("a", current=""), "b": config("b")}),
     "an empty file first": Case({"empty": "", "a": config()}),
     "a comment, null and empty maps first": Case(
         {"comment": "# none\n", "null": "null\n", "map": "{}\n", "---": "---\n", "a": config()}
     ),
-    "parts that are null": Case({"a": "users: null\nclusters:\ncontexts: ~\n", "b": config()}),
-    "missing and empty names": Case({"a": config()}, env=":$DIR/gone::$DIR/a:"),
+    "sections that are null": Case({"a": "users: null\nclusters:\ncontexts: ~\n", "b": config()}),
+    "missing files and empty names": Case({"a": config()}, env=":$DIR/gone::$DIR/a:"),
     "the same file twice": Case({"a": config()}, env="$DIR/a:$DIR/a"),
     "another context": Case({"a": config("a"), "b": config("b")}, context="b"),
-    "a context that is not there": Case({"a": config()}, context="b"),
-    "a home folder is not looked up": Case(
+    "an unknown context": Case({"a": config()}, context="b"),
+    "a tilde is not expanded": Case(
         {"home/k": config("a"), "b": config("b")}, env="~/k:$DIR/b"
     ),
     "a relative name": Case({"elsewhere/k": config()}, env="k"),
-    "a broken file beside a good one": Case({"a": config(), "b": "a: ["}),
+    "a broken file and a good one": Case({"a": config(), "b": "a: ["}),
     "a folder": Case({"sub/a": config(), "a": config()}, env="$DIR/sub:$DIR/a"),
-    "an old current-context": Case({"a": config(current="gone")}),
+    "an unknown current-context": Case({"a": config(current="gone")}),
     "no current-context": Case({"a": only("contexts"), "b": only("clusters")}),
-    "a cluster that is not there": Case({"a": only("contexts"), "b": "current-context: x"}),
-    # texts
+    "an unknown cluster": Case({"a": only("contexts"), "b": "current-context: x"}),
+    # syntax
     "JSON": text(WHOLE),
     "JSON with tabs": text(json.dumps(config(), indent="\t")),
     "two documents": text(f"{WHOLE}\n---\na: b\n"),
     "a byte order mark": text(f"\ufeff{WHOLE}"),
     "a list": text("[]"),
-    "texts like dates and times": text(
+    "strings like dates and times": text(
         WHOLE.replace('"x"', "2024-01-01").replace('"token-x"', "1:20:30.5")
     ),
-    "a text like a time": text(WHOLE.replace('"token-x"', "12:30:45")),
-    "a sign as token": text(WHOLE.replace('"token-x"', "=")),
-    "merged before": text(MERGED.replace("$USER", "<<: [*u, *v], token: mine")),
-    "merged after": text(MERGED.replace("$USER", "token: mine, <<: [*u, *v]")),
+    "a string like a time": text(WHOLE.replace('"token-x"', "12:30:45")),
+    "an equals sign as token": text(WHOLE.replace('"token-x"', "=")),
+    "a merge key first": text(MERGED.replace("$USER", "<<: [*u, *v], token: mine")),
+    "a merge key last": text(MERGED.replace("$USER", "token: mine, <<: [*u, *v]")),
     "a number as token": one({"token": 123}),
     "a number as name": text(WHOLE.replace('"x"', "1")),
     "the same name twice": text(WHOLE.replace('"users": [', '"users": [{"name": "x"}, ')),
     "an unknown field": one({"token": "t", "some": "thing"}),
-    "another case": one({"Token": "t", **PAIR}),
+    "a field in capitals": one({"Token": "t", **PAIR}),
     # users
-    "a token with a tail": one({"token": "t", "password": "p"}),
-    "a file of a token": one({"tokenFile": "token"}),
-    "a token file before a token": one({"tokenFile": "token", "token": "old"}),
-    "a token and an empty file": one({"tokenFile": "empty", "token": "old"}),
-    "a token and no file": one({"tokenFile": "gone", "token": "old"}),
-    "a token file that is not there": one({"tokenFile": "gone"}),
+    "a token and a password": one({"token": "t", "password": "p"}),
+    "a token file": one({"tokenFile": "token"}),
+    "a token file and a token": one({"tokenFile": "token", "token": "old"}),
+    "an empty token file and a token": one({"tokenFile": "empty", "token": "old"}),
+    "a missing token file and a token": one({"tokenFile": "gone", "token": "old"}),
+    "a missing token file": one({"tokenFile": "gone"}),
     "a user and password": one({"username": "me", "password": "pw: ü"}),
     "a user without password": one({"username": "me"}),
-    "a password for a token file": one({"password": "pw", "tokenFile": "token"}),
-    "a password for a certificate": one({"password": "pw", **PAIR}),
+    "a password and a token file": one({"password": "pw", "tokenFile": "token"}),
+    "a password and a certificate": one({"password": "pw", **PAIR}),
     "a token and a user": one({"username": "me", "password": "pw", "token": "t"}),
     "a token file and a user": one({"username": "me", "password": "pw", "tokenFile": "token"}),
     "an old auth-provider": one({"auth-provider": {"name": "gcp"}}),
-    "null for all": one({"token": "t", "tokenFile": None, "exec": None, "as-groups": None}),
+    "null fields": one({"token": "t", "tokenFile": None, "exec": None, "as-groups": None}),
     "a certificate": one(PAIR),
     "a certificate and a token": one({**PAIR, "token": "t"}),
-    "a certificate's data": one(DATA),
-    "half of it data": one({**CERT, "client-key-data": "$KEY_DATA"}),
-    "empty data": one({**PAIR, "client-certificate-data": ""}),
-    "a file and data": one({**PAIR, "client-certificate-data": "$CERT_DATA"}),
-    "no key": one(CERT),
-    "no certificate for the key": one({"client-key": "me.key", "token": "t"}),
-    "no such certificate": one({"client-certificate": "gone", "client-key": "me.key"}),
+    "certificate data": one(DATA),
+    "a certificate file and key data": one({**CERT, "client-key-data": "$KEY_DATA"}),
+    "empty certificate data": one({**PAIR, "client-certificate-data": ""}),
+    "a certificate as file and data": one({**PAIR, "client-certificate-data": "$CERT_DATA"}),
+    "a certificate without key": one(CERT),
+    "a key without certificate": one({"client-key": "me.key", "token": "t"}),
+    "a missing certificate file": one({"client-certificate": "gone", "client-key": "me.key"}),
     "data that is not base64": one({"client-certificate-data": "%", "client-key-data": "%"}),
     # impersonation
     "as": one({"token": "t", "as": "jane"}),
-    "as, with all": one({**AS, **EXTRA}),
+    "as, with all fields": one({**AS, **EXTRA}),
     "groups without as": one({"token": "t", "as-groups": ["a"]}),
     "a uid without as": one({"token": "t", "as-uid": "a"}),
     "as, empty": one({"token": "t", "as": "", "as-groups": []}),
-    "as, by plain HTTP": one({**AS, **EXTRA}, server="$PLAIN"),
+    "as, over plain HTTP": one({**AS, **EXTRA}, server="$PLAIN"),
     # plugins
     "a plugin": one(plugin()),
     "a plugin in another folder": Case({"sub/k": config(user=plugin("../plugin"))}),
@@ -176,62 +179,63 @@ CASES: dict[str, Case] = {
     "a plugin with arguments": one(plugin(args=["a b", "c"])),
     "a plugin with a variable": one(plugin(env=[{"name": n, "value": v} for n, v in (
         ("API", V1), ("GIVEN", "é"), ("KUBERNETES_EXEC_INFO", "mine"))])),
-    "a plugin in a PATH of its own": one(plugin("own", env=[
+    "a plugin in its own PATH": one(plugin("own", env=[
         {"name": "PATH", "value": "$DIR/own"}])),
-    "a plugin without its own PATH": one(plugin("plugin-in-path", env=[
+    "a plugin that is not in its own PATH": one(plugin("plugin-in-path", env=[
         {"name": "PATH", "value": "/bin:/usr/bin"}, {"name": "API", "value": V1}])),
     "a plugin with a nameless variable": one(plugin(env=[{"value": "a"}])),
     "a plugin with a zero byte": one(plugin(args=["a\0b"])),
     "a plugin with null": one(plugin("plugin-v1", env=None, args=None)),
-    "a plugin that is told the cluster": one(plugin(provideClusterInfo=True)),
-    "a plugin that is told all": one(plugin(provideClusterInfo=True), extensions=EXTENSIONS, **{
+    "a plugin with cluster info": one(plugin(provideClusterInfo=True)),
+    "a plugin with a whole cluster": one(plugin(provideClusterInfo=True), extensions=EXTENSIONS, **{
         "server": "$NAMED/path", "tls-server-name": "kube.internal",
         "certificate-authority-data": "$CA_DATA", "disable-compression": True}),
     "a plugin of an insecure cluster": one(plugin(provideClusterInfo=True), **INSECURE),
-    "a plugin by v1beta1": one(plugin(apiVersion=f"{V1}beta1", interactiveMode="none")),
-    "a plugin by v1alpha1": one(plugin(apiVersion=f"{V1}alpha1")),
-    "a plugin of no mode": one(plugin(interactiveMode="none")),
-    "a plugin of a wrong mode": one(plugin(interactiveMode="Sometimes")),
-    "a plugin if available": one(plugin(interactiveMode="IfAvailable")),
-    "a plugin that asks, without a terminal": one(plugin(interactiveMode="Always")),
-    "a plugin that is not there": one(plugin("./gone")),
+    "a plugin with v1beta1": one(plugin(apiVersion=f"{V1}beta1", interactiveMode="none")),
+    "a plugin with v1alpha1": one(plugin(apiVersion=f"{V1}alpha1")),
+    "a plugin without a mode": one(plugin(interactiveMode="none")),
+    "a plugin with a wrong mode": one(plugin(interactiveMode="Sometimes")),
+    "a plugin that may be interactive": one(plugin(interactiveMode="IfAvailable")),
+    "an interactive plugin without a terminal": one(plugin(interactiveMode="Always")),
+    "a missing plugin": one(plugin("./gone")),
     "a plugin that fails": one(plugin("false")),
-    "a plugin that says nothing": one(plugin("true")),
-    "a plugin of another version": one(plugin(env=[{"name": "API", "value": f"{V1}beta1"}])),
+    "a plugin without output": one(plugin("true")),
+    "a plugin that answers in another version": one(plugin(env=[
+        {"name": "API", "value": f"{V1}beta1"}])),
     "a plugin and a token": one({**plugin("false"), "token": "t"}),
     "a plugin and a user": one({**plugin("false"), "username": "me", "password": "pw"}),
     "a plugin and a certificate": one({**plugin("false"), **PAIR}),
-    "a plugin, by plain HTTP": one(plugin("false"), server="$PLAIN"),
+    "a plugin, over plain HTTP": one(plugin("false"), server="$PLAIN"),
     "a plugin without a command": one(plugin("none")),
     # clusters
-    "a token by plain HTTP": one(server="$PLAIN"),
+    "a token over plain HTTP": one(server="$PLAIN"),
     "no scheme": one(server="$HOST"),
     "no scheme, and a CA": one(server="$HOST", **CA),
     "a user in the URL, and a token": one(server="https://u:p%40@$SECURE", **CA),
     "a user in the URL, and a certificate": one(PAIR, server="https://u:p@$SECURE", **CA),
-    "capitals": one(server="HTTPS$//TLS", **CA),
+    "a scheme in capitals": one(server="HTTPS$//TLS", **CA),
     "a path": one(server="$TLS/some/path/", **CA),
     "a path and a query": one(server="$TLS/some?x=y#z", **CA),
     "no server": one(server=None),
-    "no such scheme": one(server="ftp://127.0.0.1"),
+    "an unsupported scheme": one(server="ftp://127.0.0.1"),
     "a relative CA": Case({"sub/k": config(**{"certificate-authority": "../ca.crt"})}),
-    "a CA's data": one(**{"certificate-authority-data": "$CA_DATA"}),
-    "a CA's file and data": one(**CA, **{"certificate-authority-data": "$CA_DATA"}),
+    "CA data": one(**{"certificate-authority-data": "$CA_DATA"}),
+    "a CA as file and data": one(**CA, **{"certificate-authority-data": "$CA_DATA"}),
     "no CA": one(server="$TLS"),
-    "a CA that is none": one(**{"certificate-authority": "token"}),
-    "no such CA": one(**{"certificate-authority": "gone"}),
+    "a CA file without a certificate": one(**{"certificate-authority": "token"}),
+    "a missing CA file": one(**{"certificate-authority": "gone"}),
     "insecure": one(**INSECURE),
-    "insecure, as a text": one(**{"insecure-skip-tls-verify": "true"}),
+    "insecure, as a string": one(**{"insecure-skip-tls-verify": "true"}),
     "insecure, with a CA": one(**INSECURE, **CA),
-    "another name": one(server="$NAMED", **CA),
-    "another name that is told": one(server="$NAMED", **CA, **{"tls-server-name": "kube.internal"}),
+    "a certificate for another name": one(server="$NAMED", **CA),
+    "a tls-server-name": one(server="$NAMED", **CA, **{"tls-server-name": "kube.internal"}),
     "a proxy": one(server="http://kube.test:81", **{"proxy-url": "$PLAIN"}),
-    "a proxy that is none": one(server="http://kube.test", **{"proxy-url": "$NAMED$"}),
+    "an invalid proxy": one(server="http://kube.test", **{"proxy-url": "$NAMED$"}),
 }  # fmt: skip
 
 
 class World:
-    """The servers, and what stands for what in the files."""
+    """The servers, and the replacements for $WORDS in the files."""
 
     def __init__(self, folder: Path, servers: dict[str, MisbehavingServer]) -> None:
         ca, me = folder / "ca.crt", (folder / "me.crt", folder / "me.key")
@@ -247,32 +251,32 @@ class World:
             "$DIR": str(folder),
         }
 
-    def said(self, content: str) -> str:
+    def expand(self, content: str) -> str:
         for word, meaning in self.words.items():
             content = content.replace(word, meaning)
         return content
 
     def write(self, case: Case) -> str:
-        """The files; what KUBECONFIG is."""
+        """Write the files, and return the value of KUBECONFIG."""
         for name, content in case.files.items():
             path = self.folder / name
             path.parent.mkdir(exist_ok=True)
             whole = content if isinstance(content, str) else yaml.safe_dump(content)
-            path.write_text(self.said(whole))
+            path.write_text(self.expand(whole))
         names = os.pathsep.join(f"$DIR/{name}" for name in case.files)
-        return self.said(names if case.env is None else case.env)
+        return self.expand(names if case.env is None else case.env)
 
     def take(self) -> dict[str, Any] | None:
-        """What the last request said of its sender; None without any."""
+        """The sender of the last request, or None if there was no request."""
         seen = [each for server in self.servers.values() for each in server.seen]
-        asked = [each for each in seen if each.method == "GET"]
+        requests = [each for each in seen if each.method == "GET"]
         for server in self.servers.values():
             server.seen.clear()
-        return told(asked[-1]) if asked else None
+        return sender_of(requests[-1]) if requests else None
 
 
-def told(seen: Seen) -> dict[str, Any]:
-    who = {
+def sender_of(seen: Seen) -> dict[str, Any]:
+    impersonated = {
         name: sorted(value.split("\n"))
         for name, value in seen.headers.items()
         if name.startswith("impersonate-")
@@ -282,7 +286,7 @@ def told(seen: Seen) -> dict[str, Any]:
         info, *others = base64.b64decode(login.partition(" ")[2]).decode().strip().split("\n")
         login = json.loads(info), [line for line in others if line]
     target = seen.target.partition("?")[0]
-    return {"target": target, "login": login, "name": seen.client_name, "as": who}
+    return {"target": target, "login": login, "name": seen.client_name, "as": impersonated}
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +308,7 @@ def kubectl() -> str:
     found = run(path, "version", "--client", "-o", "json", check=True)
     minor = json.loads(found.stdout)["clientVersion"]["minor"]
     if int(minor.rstrip("+")) < OLDEST:
-        pytest.skip(f"kubectl 1.{minor} knows fewer fields than kubectl has today")
+        pytest.skip(f"kubectl 1.{minor} does not know all current fields")
     return path
 
 
@@ -342,12 +346,12 @@ def world(certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_request_is_as_that_of_kubectl(world: World, kubectl, monkeypatch, name) -> None:
+async def test_a_request_equals_that_of_kubectl(world: World, kubectl, monkeypatch, name) -> None:
     case = CASES[name]
     monkeypatch.setenv("KUBECONFIG", world.write(case))
     words = [kubectl, *(["--context", case.context] if case.context else [])]
-    asked = run(*words, "version")
-    by_kubectl = world.take() if asked.returncode == 0 else None
+    done = run(*words, "version")
+    by_kubectl = world.take() if done.returncode == 0 else None
     by_dynsched, error = None, ""
     try:
         async with KubeApi(await load_credentials(None, case.context)) as api:
@@ -363,4 +367,4 @@ async def test_a_request_is_as_that_of_kubectl(world: World, kubectl, monkeypatc
     except ClusterError as refused:
         error = str(refused)
         assert "\n" not in error
-    assert by_dynsched == by_kubectl, (error, asked.stderr)
+    assert by_dynsched == by_kubectl, (error, done.stderr)

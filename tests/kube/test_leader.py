@@ -1,6 +1,6 @@
-"""The elector against an API server: who leads, until when, and what is told when it fails.
+"""The elector with an API server: who leads, until when, and which errors are reported.
 
-Each looks at the Lease when the test says so, by a clock that the test moves.
+Each elector reads the Lease when the test calls it, with a clock that the test moves.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ GIVEN_UP = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions":
 
 
 class Race:
-    """Makes electors in one cluster, who share a clock."""
+    """Creates electors in one cluster that share a clock."""
 
     def __init__(self, kubeconfig: Path, stack: AsyncExitStack) -> None:
         self.now = 1000.0
@@ -38,7 +38,7 @@ class Race:
         return Elector(api, identity=identity, **{**usual, **options})
 
     async def start(self, identity: str, **options: Any) -> Elector:
-        """One that has looked once."""
+        """An elector that has made one attempt."""
         found = await self.elector(identity, **options)
         await found.attempt()
         return found
@@ -49,7 +49,7 @@ class Race:
         return found
 
     async def pass_by(self, seconds: float, *electors: Elector) -> None:
-        """So much time passes, in which these look as often as they do."""
+        """Let time pass, in which these electors make attempts at their usual interval."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + TIMES.renew_every)
@@ -76,7 +76,7 @@ async def sim_race(sim: SimCluster) -> AsyncIterator[Race]:
 
 
 async def leave(elector: Elector) -> None:
-    """It is told to stop."""
+    """Stop the elector."""
     stop = asyncio.Event()
     stop.set()
     await elector.run(stop)
@@ -94,7 +94,7 @@ def writers(*electors: Elector) -> list[bool]:
 
 
 async def one_leads_after_the_duration(race: Race, *electors: Elector) -> None:
-    """Nobody before: who was the last to lead may still be writing."""
+    """Before that nobody writes, because the last leader may still be writing."""
     await race.pass_by(TIMES.duration - 1, *electors)
     assert not any(writers(*electors))
     await race.pass_by(1.1, *electors)
@@ -103,7 +103,7 @@ async def one_leads_after_the_duration(race: Race, *electors: Elector) -> None:
     assert [elector.error for elector in electors] == [None] * len(electors)
 
 
-async def test_the_first_one_creates_the_lease_and_renews_it_while_the_second_waits(
+async def test_the_first_elector_creates_and_renews_the_lease_while_the_second_waits(
     cluster: Cluster, race: Race
 ) -> None:
     first, second = await race.leader(), await race.elector("second")
@@ -131,7 +131,7 @@ async def test_the_first_one_creates_the_lease_and_renews_it_while_the_second_wa
     assert {write.user_agent for write in writes} == {USER_AGENT}
 
 
-async def test_one_that_stops_lets_the_other_in_at_once_and_each_tells_once(
+async def test_a_leader_that_stops_releases_the_lease_and_each_change_is_logged_once(
     cluster: Cluster, race: Race, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "dynsched.kube.leader")
@@ -150,13 +150,13 @@ async def test_one_that_stops_lets_the_other_in_at_once_and_each_tells_once(
     spec = await spec_of(cluster)
     assert (spec["holderIdentity"], spec["leaseDurationSeconds"]) == ("second", 15)
     assert spec["leaseTransitions"] == 1
-    await leave(first)  # it does not lead: the Lease is left alone
+    await leave(first)  # it no longer leads, so the Lease is not changed
     assert await spec_of(cluster) == spec
     assert len(caplog.records) == 4
 
 
-async def test_a_pods_next_process_takes_its_own_lease_over_at_once(cluster, race) -> None:
-    """And another pod that looks on goes on waiting."""
+async def test_the_next_process_of_a_pod_takes_over_its_own_lease_at_once(cluster, race) -> None:
+    """Another pod goes on waiting."""
     await race.leader("pod_uid")
     other = await race.start("other_uid")
     before = await spec_of(cluster)
@@ -169,7 +169,7 @@ async def test_a_pods_next_process_takes_its_own_lease_over_at_once(cluster, rac
     assert after == {**before, "renewTime": after["renewTime"]}
 
 
-async def test_one_that_steps_down_lets_the_other_in_and_does_not_return(cluster, race) -> None:
+async def test_a_leader_that_steps_down_is_replaced_and_does_not_return(cluster, race) -> None:
     first, second = await race.leader(), await race.start("second")
     first.step_down()
     assert not first.may_write
@@ -180,7 +180,7 @@ async def test_one_that_steps_down_lets_the_other_in_and_does_not_return(cluster
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["absent", "expired"])
-async def test_of_two_that_look_at_once_one_gets_it(cluster, race, expired) -> None:
+async def test_one_of_two_simultaneous_attempts_gets_the_lease(cluster, race, expired) -> None:
     if expired:
         await cluster.post(LEASES, {"metadata": {"name": "dynsched"}, "spec": GIVEN_UP})
     electors = [await race.elector(name) for name in ("first", "second")]
@@ -196,14 +196,14 @@ async def test_of_two_that_look_at_once_one_gets_it(cluster, race, expired) -> N
     [(None, None), ({"holderIdentity": ""}, None), ({"holderIdentity": "a-person"}, "a-person")],
     ids=["deleted", "emptied", "given-away"],
 )
-async def test_a_lease_taken_from_its_holder_by_hand_is_waited_for(
+async def test_after_a_lease_is_taken_from_its_holder_by_hand_nobody_writes_for_its_duration(
     cluster: Cluster, race: Race, spec: Any, leader: str | None
 ) -> None:
     first, second = await race.leader(), await race.start("second")
     edit = cluster.delete(LEASE) if spec is None else cluster.patch(LEASE, {"spec": spec})
     _ = (await edit).ok
 
-    await first.attempt()  # it does not write on until its time is over
+    await first.attempt()  # the holder stops writing before its own time is over
     await second.attempt()
     assert writers(first, second) == [False, False]
     assert first.leader == leader
@@ -212,17 +212,17 @@ async def test_a_lease_taken_from_its_holder_by_hand_is_waited_for(
     await one_leads_after_the_duration(race, first, second)
 
 
-async def looks_well(elector: Elector) -> None:
-    """It looks until the API server answers, which may be about to start."""
+async def recovers(elector: Elector) -> None:
+    """Make attempts until the API server answers, which may still be starting."""
 
-    async def is_well() -> bool:
+    async def is_ok() -> bool:
         await elector.attempt()
         return elector.error is None
 
-    await until(is_well, "the API server answers")
+    await until(is_ok, "the API server answers")
 
 
-async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> None:
+async def test_a_403_is_reported_with_the_verb_and_logged_once(cluster, tmp_path, caplog) -> None:
     may_not = {(verb, "leases") for verb in ("get", "create", "update")}
     async with racing(stranger(cluster, tmp_path, may_not)) as race:
         first = await race.start("first")
@@ -231,30 +231,32 @@ async def test_403_names_the_verb_and_the_role(cluster, tmp_path, caplog) -> Non
     assert not first.may_write
     assert error.startswith("may not get leases: ")
     assert "--no-leader-elect" in error
-    told = [record for record in caplog.records if record.name == "dynsched.kube.leader"]
-    assert [record.levelname for record in told] == ["WARNING"]  # once
+    logged = [record for record in caplog.records if record.name == "dynsched.kube.leader"]
+    assert [record.levelname for record in logged] == ["WARNING"]  # once
 
 
-async def test_an_api_server_that_is_away(sim, sim_race) -> None:
+async def test_during_an_outage_of_the_api_server_the_leader_stops_writing(sim, sim_race) -> None:
     first, second = await sim_race.leader(), await sim_race.start("second")
     await sim.server.down()
     await sim_race.pass_by(TIMES.write_for - 0.1, first, second)
     assert first.may_write  # a short outage stops nothing
     sim_race.now += 0.1
     assert not first.may_write
-    assert first.leader == second.leader == "first"  # it has not run out yet
+    assert first.leader == second.leader == "first"  # the Lease has not expired yet
     await sim_race.pass_by(TIMES.duration, first, second)
     assert first.leader is second.leader is None
     assert writers(first, second) == [False, False]
 
     await sim.server.up()
     for elector in (first, second):
-        await looks_well(elector)
+        await recovers(elector)
     assert writers(first, second).count(True) == 1
 
 
 @pytest.mark.parametrize("verb", ["create", "update"])
-async def test_an_answer_that_is_lost_after_the_write_was_done(sim, sim_race, verb) -> None:
+async def test_a_lost_answer_to_a_write_of_the_lease_does_not_cost_the_lead(
+    sim, sim_race, verb
+) -> None:
     first = await (sim_race.elector("first") if verb == "create" else sim_race.leader())
     fault = sim.server.faults.reset(after=True, times=1, resource="leases", verb=verb)
     await first.attempt()

@@ -1,7 +1,7 @@
-"""Never two writers: electors with wrong clocks on a bad network, in virtual time.
+"""There are never two writers: electors with wrong clocks on a bad network, in virtual time.
 
-The Elector is the real one; the API server is a Lease with optimistic concurrency, and calls that
-arrive late, are answered late, or both.
+The Elector is the real one. The API server is a Lease with optimistic concurrency; calls arrive
+late, are answered late, or both.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ ERRORS = {404: NotFoundError, 409: ConflictError}
 
 
 class Server:
-    """The Lease in a store as the simulator's, without HTTP."""
+    """The Lease in the simulator's store, without HTTP."""
 
     def __init__(self) -> None:
         self.store = Store()
@@ -50,7 +50,9 @@ class Server:
 
     @property
     def is_new(self) -> bool:
-        """Whether some may not have seen yet who took it: once it is gone, they never will."""
+        """Whether some electors may not know the current holder yet. If the Lease were deleted now,
+        they would never know.
+        """
         return asyncio.get_running_loop().time() - self.taken_at < 2 * TIMES.renew_every
 
     def answer(self, call: ApiRequest, body: Any) -> ApiResponse | ClusterError:
@@ -74,7 +76,9 @@ class Server:
 
 @dataclass
 class Network:
-    """Stands for the KubeApi of one elector. ``delays``: each call's way there, and back."""
+    """Stands in for the KubeApi of one elector. ``delays`` has, for each call, the delays of the
+    request and of the response.
+    """
 
     server: Server
     delays: Iterator[tuple[float, float]]
@@ -85,7 +89,7 @@ class Network:
         answered = asyncio.create_task(self._answered(call, copy.deepcopy(body), there, back))
         done, _ = await asyncio.wait([answered], timeout=timeout)
         if not done:
-            raise ClusterError("no answer in time")  # though it may still arrive
+            raise ClusterError("no answer in time")  # the request may still arrive
         found = answered.result()
         if isinstance(found, ClusterError):
             raise found
@@ -99,7 +103,7 @@ class Network:
 
 
 class Replica:
-    """An elector with a clock of its own, from start to kill."""
+    """An elector with its own clock, from start to kill."""
 
     def __init__(
         self, name: str, server: Server, rate: float, delays: Sequence[tuple[float, float]]
@@ -113,7 +117,7 @@ class Replica:
         self.start()
 
     def start(self) -> None:
-        """As a new process: it knows nothing of what was before."""
+        """Start a new process, which knows nothing about the past."""
         self.elector = Elector(
             self._network,
             namespace=NAMESPACE,
@@ -124,13 +128,13 @@ class Replica:
         self._running = asyncio.create_task(self.elector.run(asyncio.Event()))
 
     async def kill(self) -> None:
-        """Its last calls may still be under way."""
+        """Kill the process. Its last requests may still be in flight."""
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
 
 
 class Witness:
-    """Sees to it that of all replicas one writes at a time, and remembers who did."""
+    """Asserts that at most one replica writes at a time, and records the writers in order."""
 
     def __init__(self, *replicas: Replica) -> None:
         self.replicas = replicas
@@ -150,7 +154,7 @@ class Witness:
                     f"{writer.name} begins a write at {now:g}, "
                     f"{other.name}'s may last until {other.last_write_ends:g}"
                 )
-        # A slow clock makes its own time limit longer.
+        # With a slow clock the write timeout lasts longer.
         writer.last_write_ends = now + TIMES.write_timeout / writer.rate
         if self.wrote[-1:] != [writer.name]:
             self.wrote.append(writer.name)
@@ -189,11 +193,11 @@ async def test_never_two_writers_whatever_the_clocks_and_the_network(
         await asyncio.sleep(pause)
         restarted = (a, b)[index % 2]
         await restarted.kill()
-        # A new process is another replica, though it comes under the name of the old one.
+        # A new process is another replica, although it has the identity of the old one.
         restarted.name += "'"
         restarted.start()
     await watching
-    event(f"{len(witness.wrote)} reigns")
+    event(f"{len(witness.wrote)} writers in sequence")
 
 
 def _emptied(spec: dict[str, Any]) -> None:
@@ -201,7 +205,7 @@ def _emptied(spec: dict[str, Any]) -> None:
 
 
 def _shortened(spec: dict[str, Any]) -> None:
-    # An empty one of a second is what a holder leaves behind that lets go.
+    # An empty holder with a duration of one second is what a holder writes to release the Lease.
     spec["leaseDurationSeconds"] = 1 if spec.get("holderIdentity") else 2
 
 
@@ -213,7 +217,7 @@ def _cleared(spec: dict[str, Any]) -> None:
     spec.clear()
 
 
-HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
+EDITS = [None, _emptied, _shortened, _given_to_another, _cleared]
 
 
 @steady(40)
@@ -221,7 +225,7 @@ HANDS = [None, _emptied, _shortened, _given_to_another, _cleared]
     RATE,
     RATE,
     st.lists(PROMPT, min_size=1, max_size=8),
-    st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from(HANDS)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.floats(0.1, 30), st.sampled_from(EDITS)), min_size=1, max_size=8),
 )
 @in_virtual_time
 async def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
@@ -233,7 +237,7 @@ async def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
     )
     end = 6.0 + sum(pause for pause, _ in edits) + 60.0
     watching = asyncio.create_task(witness.watch(end))
-    await asyncio.sleep(6)  # both have seen it
+    await asyncio.sleep(6)  # both have seen the Lease
     for pause, edit in edits:
         await asyncio.sleep(pause)
         lease = server.lease
@@ -249,7 +253,7 @@ async def test_never_two_writers_when_a_person_edits_or_deletes_the_lease(
 @steady(40)
 @given(RATE, RATE, st.lists(PROMPT, min_size=1, max_size=8), st.floats(3, 30))
 @in_virtual_time
-async def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_look(
+async def test_after_the_holder_died_the_other_leads_within_the_duration_and_one_retry(
     rate_a, rate_b, delays, killed_at
 ) -> None:
     server, now = Server(), asyncio.get_running_loop().time
@@ -259,13 +263,13 @@ async def test_after_the_holder_died_the_other_leads_within_the_duration_and_a_l
     await asyncio.sleep(killed_at)
     assert a.elector.may_write
     await a.kill()
-    assert not a.elector.may_write  # a cancelled one does not go on leading
+    assert not a.elector.may_write  # a cancelled elector does not go on leading
     died = now()
     while not b.elector.may_write:
         await asyncio.sleep(SAMPLE)
-    # Its last renewal may arrive after its death, is seen at the next look, and then the wait
-    # begins; at its end the Lease is looked at and taken.
+    # The last renewal may arrive after the holder's death, and is seen at the next retry. The wait
+    # begins then, and at its end the Lease is read and taken.
     calls = 0.3 + 0.6 + 2 * 0.6
     late = TIMES.renew_every + TIMES.duration / rate_b + calls + 2 * SAMPLE
     assert now() - died <= late
-    assert now() - died > TIMES.duration / rate_b - TIMES.renew_every - 1.0  # not before
+    assert now() - died > TIMES.duration / rate_b - TIMES.renew_every - 1.0  # not too early

@@ -1,4 +1,4 @@
-"""What the leader writes: only while it holds the Lease, and not for longer than others wait."""
+"""The leader writes only while it holds the Lease, and for no longer than the others wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ async def patch_node(api: Any, writer: LeaderWriter) -> Any:
 
 
 class SlowServer:
-    """Stands for the KubeApi. Writes take ``takes`` seconds, except those of the Lease."""
+    """Stands in for the KubeApi. Each write takes ``takes`` seconds, except writes of the Lease."""
 
     def __init__(self, takes: float) -> None:
         self.config = SimpleNamespace(server="http://api")
@@ -74,8 +74,8 @@ class SlowServer:
 
 @pytest.mark.parametrize("write", [write_order, withdraw_order])
 @pytest.mark.parametrize("takes", [2.0, 3600.0])
-@pytest.mark.parametrize("how", ["steps down", "stops", "stops, its parts cancelled"])
-def test_the_lease_is_released_after_the_write_under_way(
+@pytest.mark.parametrize("how", ["steps down", "stops", "stops, with its tasks cancelled"])
+def test_the_lease_is_released_after_the_write_in_flight(
     write: Write, takes: float, how: str
 ) -> None:
     server: Any = SlowServer(takes)
@@ -122,7 +122,7 @@ async def test_nothing_is_written_once_the_lease_is_lost(sim: SimCluster, write:
     assert sim.server.requests.writes() == []
 
 
-async def test_a_patch_is_not_sent_again_when_the_lease_is_lost_meanwhile(sim: SimCluster) -> None:
+async def test_a_patch_is_not_retried_after_the_lease_is_lost(sim: SimCluster) -> None:
     await sim.create_node(make_node("a"))
     fault = sim.server.faults.answer(429, retry_after=1, verb="patch")
     permissions = iter([True])

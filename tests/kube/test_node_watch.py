@@ -1,4 +1,4 @@
-"""The watch: complete, in order, without a trace on the nodes, through whatever befalls it."""
+"""The node watch is complete and in order, and leaves no trace on nodes, whatever fails."""
 
 import asyncio
 import logging
@@ -22,11 +22,11 @@ from dynsched.util.errors import ForbiddenError
 from dynsched_sim.examples import make_node
 
 STOPS_WITHIN = 30.0
-"""Half of what it waits for an answer to a list."""
+"""Half of the time limit of a list request."""
 
 
 class Watching:
-    """A running watch, and what the tests ask of it."""
+    """A running watch, with helpers of the tests."""
 
     def __init__(self, client: KubeClient, *, relist: float) -> None:
         self.watch = NodeWatch(client, relist=relist)
@@ -46,18 +46,18 @@ class Watching:
         await self.until(lambda: self.cluster.synced)
 
     async def follows(self, sim: SimCluster) -> None:
-        """The list is complete, and the watch after it is open."""
+        """Wait until the list is complete and the watch after it is open."""
         await self.synced()
         await self.until(lambda: sim.server.open_watches == 1)
 
     async def end(self) -> None:
-        """It is told to stop, and does."""
+        """Set the stop event, and wait until the watch has stopped."""
         self.stop.set()
         async with asyncio.timeout(STOPS_WITHIN):
             await self.task
 
     async def knows(self, cluster: Cluster) -> None:
-        """Wait until every node is known as the API server has it, and nothing is amiss."""
+        """Wait until every node is known as the API server has it, and there is no error."""
         async with asyncio.timeout(60):
             while self.cluster.error is not None or self._versions() != await _stored(cluster):
                 await asyncio.sleep(0.05)
@@ -105,13 +105,13 @@ def mark(node: Node, value: str | None) -> NodePatch:
 
 
 def described(raw: dict[str, Any]) -> dict[str, Any]:
-    """A node without what changes by itself."""
+    """A node without the fields that change by themselves."""
     volatile = ("resourceVersion", "managedFields", "generation")
     meta = {key: value for key, value in raw["metadata"].items() if key not in volatile}
     return raw | {"metadata": meta}
 
 
-async def test_nodes_come_change_and_go(cluster: Cluster) -> None:
+async def test_created_changed_and_deleted_nodes_are_seen(cluster: Cluster) -> None:
     async with watching(cluster.kubeconfig) as running:
         await running.synced()  # an empty cluster too
         made = [await cluster.create_node(make_node(f"worker-{n}", n)) for n in range(3)]
@@ -122,7 +122,7 @@ async def test_nodes_come_change_and_go(cluster: Cluster) -> None:
         await cluster.patch_node("worker-1", {"metadata": {"labels": {"pool": "blue"}}})
         for name in ("worker-0", "worker-2"):
             await cluster.delete_node(name)
-        again = await cluster.create_node(make_node("worker-0"))  # another one by that name
+        again = await cluster.create_node(make_node("worker-0"))  # a new node of the same name
 
         await running.until(lambda: running.uid("worker-0") == again["metadata"]["uid"])
         await running.knows(cluster)
@@ -133,9 +133,9 @@ async def test_nodes_come_change_and_go(cluster: Cluster) -> None:
         }
 
 
-async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(cluster) -> None:
+async def test_only_our_own_patch_is_written_and_it_is_known_at_once(cluster) -> None:
     raw = make_node("worker-0")
-    raw["metadata"]["finalizers"] = [FOREIGN_FINALIZER]  # another kopf operator's
+    raw["metadata"]["finalizers"] = [FOREIGN_FINALIZER]  # of another kopf operator
     raw["metadata"]["annotations"] = {"kopf.zalando.org/last-handled-configuration": "{}"}
     raw["spec"]["taints"] = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
     created = [await cluster.create_node(raw), await cluster.create_node(make_node("worker-1", 1))]
@@ -145,7 +145,7 @@ async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(clust
             stored = await running.cluster.patch(mark(running.cluster.nodes()["worker-0"], value))
             assert running.cluster.nodes()["worker-0"] == stored
             assert running.label("worker-0", "status") == value
-        await cluster.create_node(make_node("worker-2", 2))  # after the echoes of both
+        await cluster.create_node(make_node("worker-2", 2))  # its event follows both patches'
         await running.until(lambda: "worker-2" in running.names())
         assert running.label("worker-0", "status") is None
     ours = [w for w in await cluster.writes() if "dynsched" in w.user_agent + w.manager]
@@ -158,18 +158,18 @@ async def test_nothing_is_written_but_our_own_patch_which_is_known_at_once(clust
     await cluster.patch_node("worker-0", {"metadata": {"finalizers": None}})
 
 
-async def test_it_stops_and_leaves_signals_and_tasks_alone(cluster: Cluster) -> None:
+async def test_it_stops_and_does_not_affect_signals_and_other_tasks(cluster: Cluster) -> None:
     await cluster.create_node(make_node("worker-0"))
     loop = asyncio.get_running_loop()
-    asked: list[str] = []
-    loop.add_signal_handler(signal.SIGTERM, asked.append, "TERM")
+    signals: list[str] = []
+    loop.add_signal_handler(signal.SIGTERM, signals.append, "TERM")
     try:
         async with watching(cluster.kubeconfig) as running:
             await running.synced()
             later = loop.create_future()
             waiting = asyncio.create_task(asyncio.wait({later}))
             signal.raise_signal(signal.SIGTERM)
-            await running.until(lambda: asked == ["TERM"])
+            await running.until(lambda: signals == ["TERM"])
             assert not running.task.done()
             await running.end()
             assert not waiting.done()
@@ -186,8 +186,10 @@ async def nodes(sim: SimCluster) -> list[str]:
     return names
 
 
-async def test_what_a_deaf_watch_misses_is_noticed_by_the_next_list(sim, nodes) -> None:
-    """A restore of etcd, for instance: no event comes, and versions count from an earlier one."""
+async def test_changes_that_a_silent_watch_misses_are_seen_in_the_next_list(sim, nodes) -> None:
+    """For example after a restore of etcd: no event arrives, and versions continue from an earlier
+    one.
+    """
     async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.follows(sim)
         silent = sim.server.faults.delay(3600, verb="watch")
@@ -199,33 +201,35 @@ async def test_what_a_deaf_watch_misses_is_noticed_by_the_next_list(sim, nodes) 
         silent.remove()
 
 
-@pytest.mark.parametrize("come", ["worker-9", "worker-1"])
-async def test_a_node_that_went_in_a_gap_of_the_watch(sim, nodes, come) -> None:
-    """Of which the server keeps no history."""
+@pytest.mark.parametrize("created", ["worker-9", "worker-1"])
+async def test_a_node_that_was_deleted_in_a_gap_of_the_watch_is_forgotten(
+    sim, nodes, created
+) -> None:
+    """The server has no history of the gap."""
     async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.follows(sim)
         assert sim.server.drop_watches("cut") == 1
         sim.server.objects.delete("nodes", "worker-1")
-        sim.server.objects.create("nodes", make_node(come, 9))
+        sim.server.objects.create("nodes", make_node(created, 9))
         sim.server.store.compact()
         await running.knows(sim)
-        assert running.names() == {*nodes, come} - {"worker-1"} | {come}
+        assert running.names() == {*nodes, created} - {"worker-1"} | {created}
         assert running.cluster.synced
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_watches_that_end_are_begun_again(sim, nodes, how) -> None:
+async def test_a_watch_that_ends_is_restarted(sim, nodes, how) -> None:
     async with watching(sim.kubeconfig) as running:
         await running.follows(sim)
         sim.server.requests.clear()
         assert sim.server.drop_watches(how) == 1
         await sim.patch_node("worker-1", {"metadata": {"labels": {"pool": how}}})
         await running.until(lambda: running.label("worker-1", "pool") == how)
-        # After `gone` the list shows it first.
+        # After `gone`, the list shows the change before the watch is open.
         await running.until(lambda: [r.verb for r in sim.server.requests].count("watch") == 1)
 
 
-async def test_the_server_is_down_at_the_start(sim, nodes, caplog) -> None:
+async def test_nodes_are_listed_once_the_server_is_up(sim, nodes, caplog) -> None:
     await sim.server.down()
     async with watching(sim.kubeconfig) as running:
         await running.until(lambda: running.cluster.error is not None)
@@ -236,7 +240,9 @@ async def test_the_server_is_down_at_the_start(sim, nodes, caplog) -> None:
     assert len([r for r in caplog.records if r.levelno > logging.INFO]) == 1
 
 
-async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
+async def test_nodes_stay_known_during_an_outage_and_are_corrected_after_it(
+    sim, nodes, caplog
+) -> None:
     async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.synced()
         await sim.server.down()
@@ -251,8 +257,7 @@ async def test_the_server_is_down_for_a_while(sim, nodes, caplog) -> None:
     assert all(r.name.startswith("dynsched") for r in caplog.records if r.levelno > logging.INFO)
 
 
-async def test_kopf_is_started_again_when_it_gives_up(sim, nodes) -> None:
-    """And where the watch is forbidden meanwhile, the process ends."""
+async def test_kopf_is_restarted_if_it_gives_up_unless_the_watch_is_forbidden(sim, nodes) -> None:
     async with watching(sim.kubeconfig, relist=0.5) as running:
         await running.follows(sim)
         fault = sim.server.faults.answer(500, verb="watch", message="etcd is on fire")
@@ -269,7 +274,7 @@ async def test_kopf_is_started_again_when_it_gives_up(sim, nodes) -> None:
             await running.task
 
 
-async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
+async def test_wrong_credentials_at_the_start_end_the_watch(tmp_path: Path) -> None:
     async with SimCluster(tmp_path, token="right") as sim:
         sim.server.token = "other"
         async with watching(sim.kubeconfig) as running:
@@ -277,7 +282,7 @@ async def test_wrong_credentials_at_the_start(tmp_path: Path) -> None:
                 await running.task
 
 
-async def test_a_rotated_token(tmp_path: Path) -> None:
+async def test_a_rotated_token_is_used(tmp_path: Path) -> None:
     async with SimCluster(tmp_path, token="first-secret") as sim:
         await sim.create_node(make_node("worker-0"))
         async with watching(sim.kubeconfig) as running:

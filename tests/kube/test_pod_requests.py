@@ -1,4 +1,4 @@
-"""What pods request, compared with what the scheduler's own code says of the same pods."""
+"""Requests of pods, compared with the results of kube-scheduler's own code."""
 
 import json
 from pathlib import Path
@@ -10,14 +10,14 @@ import pytest
 from dynsched.kube.pod_requests import PodSpec, PodStatus, requests_of
 
 SCHEDULER: Final = json.loads(Path(__file__).with_name("pod_requests.json").read_bytes())
-"""Random pods with sidecars, overhead, requests of the pod and resizes in place; of each, what
-Kubernetes 1.37's ``resourcehelper.PodRequests`` came to, in thousandths of a core and in bytes,
-with the defaults that the scheduler gives for its scores.
+"""Random pods with sidecars, overhead, pod-level requests and in-place resizes. For each, the
+result of Kubernetes 1.37's ``resourcehelper.PodRequests`` in thousandths of a core and in bytes,
+with the default requests that kube-scheduler uses for its scores.
 """
 
 
 @pytest.mark.parametrize(("pod", "cpu", "memory"), SCHEDULER)
-def test_a_pod_requests_what_the_scheduler_counts(pod, cpu, memory) -> None:
+def test_the_requests_of_a_pod_equal_those_that_kube_scheduler_counts(pod, cpu, memory) -> None:
     spec = msgspec.convert(pod["spec"], PodSpec)
     status = msgspec.convert(pod["status"], PodStatus)
     assert requests_of(spec, status) == pytest.approx((cpu / 1000, memory), abs=1e-9)

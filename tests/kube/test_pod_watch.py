@@ -1,4 +1,4 @@
-"""Pods are seen as they are bound and end, on the simulator and on a real API server."""
+"""The pod watch sees pods that are bound or end, on the simulator and on a real API server."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ AN_HOUR_AGO = {
 
 
 def sums(recent: RecentPods, now: float) -> dict[str, PodRequestTotals]:
-    """By node: all pods that were bound to it and have not ended."""
+    """Totals per node over the pods that were bound to it and have not ended."""
     found: dict[str, PodRequestTotals] = {}
     for one, _, ended in recent.pods(now):
         if ended is None:
@@ -39,7 +39,7 @@ def sums(recent: RecentPods, now: float) -> dict[str, PodRequestTotals]:
 
 
 def ends(recent: RecentPods, now: float = 0.0) -> list[str]:
-    """The uids of the pods that ended."""
+    """The UIDs of the pods that ended."""
     return [one.uid for one, _, ended in recent.pods(now) if ended is not None]
 
 
@@ -64,7 +64,7 @@ async def seen(bound: RecentPods, **expected: PodRequestTotals) -> None:
 
 
 async def started(cluster: Cluster, bound: RecentPods) -> None:
-    """Wait until the watch sees what happens: a pod of its own, made again and again."""
+    """Wait until the watch works: create a probe pod again and again until it is seen."""
     for number in range(100):
         name = f"probe-{number}"
         await create(cluster, pod(name, "probe"))
@@ -75,7 +75,7 @@ async def started(cluster: Cluster, bound: RecentPods) -> None:
     await seen(bound)
 
 
-async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster) -> None:
+async def test_a_pod_counts_only_after_its_binding(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a", 0))
     await create(cluster, pod("old", "a"))
     async with watching(cluster) as (bound, watch):
@@ -92,7 +92,7 @@ async def test_a_pod_counts_from_its_binding_on_and_not_before(cluster: Cluster)
         assert watch.error is None
 
 
-async def test_a_pod_that_is_deleted_or_finishes_is_seen_to_end(cluster: Cluster) -> None:
+async def test_a_pod_that_is_deleted_or_finishes_has_ended(cluster: Cluster) -> None:
     await cluster.create_node(make_node("a", 0))
     made = {name: await create(cluster, pod(name, "a")) for name in ("deleted", "finished")}
     for name in made:
@@ -106,10 +106,11 @@ async def test_a_pod_that_is_deleted_or_finishes_is_seen_to_end(cluster: Cluster
         await reached(lambda: set(ends(bound, time.monotonic())) - begun, expected)
 
 
-async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(cluster) -> None:
-    """One that grew and was deleted left its node with -3 CPUs requested, and one that got the
-    annotation after its creation left one pod less with the order, until the next list. Each that
-    ends is one less, once, whatever it says of its end: clocks may be behind.
+async def test_the_counts_of_a_pod_follow_its_changes_and_its_end(cluster) -> None:
+    """A pod that was resized and then deleted left its node with -3 CPUs requested. A pod that got
+    the annotation after its creation left one pod with the order too few. Both errors lasted until
+    the next list. A pod that ends is subtracted once, whatever time of its end it has, because
+    clocks may be behind.
     """
     await cluster.create_node(make_node("a", 0))
     for name in ("stays", "grows", "failed"):
@@ -147,21 +148,22 @@ async def test_what_is_counted_of_a_pod_follows_its_changes_and_goes_with_it(clu
 
 
 @pytest.mark.parametrize("how", ["end", "gone", "cut"])
-async def test_a_watch_that_ends_is_taken_up_again(sim: SimCluster, how: str) -> None:
+async def test_a_watch_that_ends_is_restarted(sim: SimCluster, how: str) -> None:
     async with watching(sim) as (bound, _):
         await started(sim, bound)
         await create(sim, pod("first", "a", cpu="1"))
         await seen(bound, a=PodRequestTotals(1, 1.0, MIN_MEMORY))
         sim.server.requests.clear()
         assert sim.server.drop_watches(how) == 1
-        # What is bound before it is back is not seen after `gone`, and counts by its load.
+        # After `gone`, a pod that is bound before the watch is open is not seen. It counts once
+        # metrics show its load.
         await reached(lambda: [r.verb for r in sim.server.requests].count("watch"), 1)
         await reached(lambda: sim.server.open_watches, 1)
         await create(sim, pod("second", "a", cpu="1"))
         await seen(bound, a=PodRequestTotals(2, 2.0, 2 * MIN_MEMORY))
 
 
-async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> None:
+async def test_without_permission_the_watch_reports_it_and_keeps_running(sim: SimCluster) -> None:
     sim.server.forbidden = {("list", "pods"), ("watch", "pods")}
     async with watching(sim) as (bound, watch):
         await reached(lambda: watch.error is not None, True)
@@ -171,8 +173,8 @@ async def test_without_rights_it_says_so_and_nothing_ends(sim: SimCluster) -> No
 
 
 @pytest.mark.parametrize(("gap", "is_listed"), [(20.0, False), (3600.0, True)])
-async def test_after_a_long_gap_it_begins_anew_with_a_list(sim, gap, is_listed) -> None:
-    """The metrics show by then what was bound and ended meanwhile: it counted twice."""
+async def test_after_a_long_gap_the_watch_starts_with_a_new_list(sim, gap, is_listed) -> None:
+    """By then the metrics show the pods that were bound or ended in the gap. They counted twice."""
     now = [1000.0]
     await create(sim, pod("before", "a"))
     async with watching(sim, lambda: now[0]) as (_, watch):
@@ -182,14 +184,14 @@ async def test_after_a_long_gap_it_begins_anew_with_a_list(sim, gap, is_listed) 
         now[0] += gap
         sim.server.requests.clear()
         await sim.server.up()
-        # Though nothing has happened yet.
+        # The watch has recovered although there was no event yet.
         await reached(lambda: (sim.server.open_watches, watch.running, watch.error), (1, 1, None))
         lists = [read for read in sim.server.requests.reads("pods") if read.verb == "list"]
         assert bool(lists) is is_listed
 
 
-async def test_an_answer_that_is_no_list_makes_no_pod_of_before_count(sim, caplog) -> None:
-    """A watch without a place to begin at tells of every pod that there is."""
+async def test_existing_pods_do_not_count_after_an_answer_that_is_no_list(sim, caplog) -> None:
+    """A watch without a resourceVersion starts with events for all existing pods."""
     await create(sim, pod("before", "a", cpu="1"))
     body = json.dumps({"metadata": {}, "items": None})
     fault = sim.server.faults.answer(200, body=body, verb="list", resource="pods", times=1)
@@ -228,7 +230,9 @@ def container(**requests: Any) -> dict[str, Any]:
         ({}, 0.0, 0.0),
     ],
 )
-def test_odd_requests(spec: Mapping[str, Any], cpu: float, memory: float) -> None:
+def test_invalid_or_huge_requests_are_replaced(
+    spec: Mapping[str, Any], cpu: float, memory: float
+) -> None:
     bound, _ = observed(event("ADDED", spec))
     assert sums(bound, 0.0) == {"a": PodRequestTotals(1, cpu, memory)}
 
@@ -246,7 +250,7 @@ def test_odd_requests(spec: Mapping[str, Any], cpu: float, memory: float) -> Non
         {**event("ADDED"), "object": None},
     ],
 )
-def test_what_is_no_just_bound_pod(odd: Any) -> None:
+def test_an_event_that_is_not_a_just_bound_pod_is_ignored(odd: Any) -> None:
     assert sums(observed(odd)[0], 0.0) == {}
 
 
@@ -268,9 +272,9 @@ NOT_STARTED = {"startedAt": "1970-01-01T00:00:00Z", "reason": "StartError"}
         ({}, False),
     ],
 )
-def test_a_pod_ends_if_it_ever_ran_and_else_was_never_there(status, has_run) -> None:
-    """Who may create pods could otherwise make a hot node look empty: with 30 pods whose image
-    there is not, bound to it, waited for until they count no longer, and deleted.
+def test_a_deleted_pod_counts_as_ended_only_if_it_ever_ran(status, has_run) -> None:
+    """Otherwise anyone who may create pods could make a hot node look empty: bind 30 pods with a
+    missing image to it, wait until they no longer count, and delete them.
     """
     gone = event("DELETED")
     gone["object"]["status"] = status

@@ -1,4 +1,4 @@
-"""A watch is begun again whenever it ends, as often as the API server can bear it."""
+"""A watch is restarted whenever it ends, with pauses that do not overload the API server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ DOWN = ClusterError("down")
 
 
 def pauses_after(sessions: Sequence[Session]) -> list[float]:
-    """The pause after each session: how long it lasts, and what ends it."""
+    """The pause after each session, which is given as its duration and the error that ends it."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop, stop = runner.get_loop(), asyncio.Event()
         begun: list[float] = []
@@ -42,7 +42,7 @@ def pauses_after(sessions: Sequence[Session]) -> list[float]:
 
 @pytest.mark.parametrize("error", [DOWN, ForbiddenError("down")], ids=["down", "forbidden"])
 def test_failures_in_a_row_are_followed_by_longer_pauses(error, caplog):
-    """An API server that has just started forbids everything for some seconds."""
+    """A 403 is retried too: an API server that has just started forbids everything for seconds."""
     pauses = pauses_after([(0.0, error)] * 8)
     for pause, most in zip(pauses, (1, 2, 4, 8, 16, 30, 30, 30), strict=True):
         assert most / 2 <= pause <= most
@@ -51,18 +51,18 @@ def test_failures_in_a_row_are_followed_by_longer_pauses(error, caplog):
 
 
 @pytest.mark.parametrize("well", [(300.0, None), (31.0, DOWN)], ids=["ended", "lasted"])
-def test_a_watch_that_was_well_makes_the_pauses_short_again(well):
+def test_the_pauses_are_short_again_after_a_watch_that_worked(well):
     pauses = pauses_after([*[(0.0, DOWN)] * 5, well, (0.0, DOWN)])
     assert pauses[4] >= 8
     assert pauses[-1] <= 2
 
 
-def test_a_watch_that_ended_in_time_is_taken_up_at_once_and_one_that_ended_at_once_is_not():
+def test_a_watch_is_restarted_at_once_unless_it_ended_at_once():
     pauses = pauses_after([(290.0, None), (0.0, None)])
     assert pauses[0] == 0.0
     assert 0.5 <= pauses[1] <= 1.0
 
 
-def test_an_error_that_is_not_the_clusters_is_passed_on():
+def test_an_unexpected_exception_is_raised():
     with pytest.raises(ZeroDivisionError):
         pauses_after([(0.0, ZeroDivisionError())])

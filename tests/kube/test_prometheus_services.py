@@ -1,4 +1,4 @@
-"""Prometheus is found by the labels of common installations, and asked through the API server."""
+"""Prometheus is found by the labels of common installations, and queried through the API server."""
 
 from collections.abc import AsyncIterator
 
@@ -41,20 +41,20 @@ INSTALLATIONS = {
         "/prometheus",
     ),
 }
-"""Labels, the ports by name with that of the API first, the program, and the path of its API."""
+"""Labels, names of the ports with that of the API first, the program, and the path of its API."""
 OPENSHIFT = {NAME: "thanos-query", PART_OF: "openshift-monitoring"}
 
 
 @pytest.fixture
 async def prometheus(cluster: Cluster) -> AsyncIterator[FakePrometheus]:
-    """Where the API server gets to."""
+    """A Prometheus at an address that the API server can reach."""
     host = own_address() if cluster.form == "envtest" else "127.0.0.1"
     async with FakePrometheus(host) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", INSTALLATIONS)
-async def test_it_is_found_and_answers_under_its_path(cluster, prometheus, name) -> None:
+async def test_each_known_installation_is_found_and_queried(cluster, prometheus, name) -> None:
     labels, (port, *others), program, *more = INSTALLATIONS[name]
     prefix = more[0] if more else ""
     options = {"labels": labels, "port": port, "other_ports": others}
@@ -73,8 +73,8 @@ async def test_it_is_found_and_answers_under_its_path(cluster, prometheus, name)
         assert "Authorization" not in prometheus.headers[-1]
 
 
-async def test_one_that_measures_nodes_comes_before_one_that_does_not(cluster, prometheus) -> None:
-    """An application may have a Prometheus of its own."""
+async def test_a_prometheus_with_node_metrics_is_preferred(cluster, prometheus) -> None:
+    """An application may have its own Prometheus."""
     async with (
         FakePrometheus(prometheus.host) as nodes,
         service(cluster, prometheus.url, ("a", "app"), labels={"app": "prometheus-server"}),
@@ -87,18 +87,18 @@ async def test_one_that_measures_nodes_comes_before_one_that_does_not(cluster, p
             assert found.service.name == wanted
 
 
-async def test_why_there_is_none_is_told(cluster, prometheus, tmp_path) -> None:
+async def test_the_reason_why_no_prometheus_is_found(cluster, prometheus, tmp_path) -> None:
     async with api_of(cluster.kubeconfig) as api:
         found, why_not = await find_prometheus(api)
         assert (found, why_not) == (None, ["No Service has the labels of a known Prometheus"])
-        for labels, url, said in (
+        for labels, url, reason in (
             ({"self-monitor": "true"}, None, "no pod of Prometheus is ready behind the Service"),
             (OPENSHIFT, prometheus.url, "passes none on; name its own URL with --prom"),
         ):
             async with service(cluster, url, ("load", "metrics"), labels=labels):
                 found, (why_not,) = await find_prometheus(api)
                 assert found is None
-                assert said in why_not
+                assert reason in why_not
         prometheus.failing = {"*": 401}
         async with service(cluster, prometheus.url, ("load", "m"), labels={NAME: "vmsingle"}):
             found, (why_not,) = await find_prometheus(api)
@@ -111,8 +111,8 @@ async def test_why_there_is_none_is_told(cluster, prometheus, tmp_path) -> None:
         )
 
 
-async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
-    """And it is not more: a Service of another name stays forbidden."""
+async def test_the_role_in_the_manifests_is_sufficient_and_minimal(envtest, tmp_path) -> None:
+    """A Service of another name stays forbidden."""
     _, role, *_ = yaml.safe_load_all((COMPONENTS / "kubectl/rbac.yaml").read_text())
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     subject = {"kind": "User", "name": "stranger", "apiGroup": "rbac.authorization.k8s.io"}
@@ -127,11 +127,11 @@ async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
         for kind, body in (("clusterroles", role), ("clusterrolebindings", binding)):
             _ = (await cluster.post(f"{rbac}/{kind}", body)).ok
         try:
-            for name, is_taken in (("prometheus-k8s", True), ("other", False)):
+            for name, is_found in (("prometheus-k8s", True), ("other", False)):
                 where = ("load", name)
                 async with service(cluster, running.url, where, labels=labels, number=9090):
                     found, why_not = await find_prometheus(api)
-                    assert (found is not None) is is_taken
+                    assert (found is not None) is is_found
             assert "you may not get services/proxy http:other:9090" in why_not[0]
         finally:
             await cluster.delete(f"{rbac}/clusterrolebindings/look")

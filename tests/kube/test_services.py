@@ -1,4 +1,4 @@
-"""The Service of dynsched: found in the cluster, and asked through the API server."""
+"""The Service of dynsched: found in the cluster, and queried through the API server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,9 @@ async def api(cluster: Cluster) -> AsyncIterator[KubeApi]:
         yield opened
 
 
-async def test_it_is_found_by_its_label_and_answers_through_the_api_server(cluster, api) -> None:
+async def test_the_service_is_found_by_its_label_and_queried_through_the_api_server(
+    cluster, api
+) -> None:
     pages = Pages()
     pages.tick(worker_1=91.0)
     async with served(pages, cluster), service(cluster, pages.url, ("load", "hot-or-not")):
@@ -36,7 +38,7 @@ async def test_it_is_found_by_its_label_and_answers_through_the_api_server(clust
         assert (answer.status, len(json.loads(answer.body)["nodes"])) == (200, 3)
 
 
-async def test_an_error_of_dynsched_is_its_own_answer(cluster, api) -> None:
+async def test_an_error_of_dynsched_is_returned_unchanged(cluster, api) -> None:
     pages = Pages()
     async with served(pages, cluster), service(cluster, pages.url):
         found = await find_service(api, None)
@@ -51,7 +53,7 @@ async def test_an_error_of_dynsched_is_its_own_answer(cluster, api) -> None:
         assert "no node 'worker-9'" in json.loads(unknown.body)["error"]
 
 
-async def test_of_several_the_namespace_says_which(cluster, api) -> None:
+async def test_the_namespace_selects_one_of_several_services(cluster, api) -> None:
     async with service(cluster, None, ("a", "dynsched")), service(cluster, None, ("b", "one")):
         with pytest.raises(ClusterError, match="a/dynsched and b/one; choose one with --namespace"):
             await find_service(api, None)
@@ -66,7 +68,7 @@ async def test_of_several_the_namespace_says_which(cluster, api) -> None:
             assert (await find_service(api, "b")).name == "dynsched"
 
 
-async def test_where_there_is_none_it_says_what_to_look_at(cluster, api) -> None:
+async def test_the_error_says_what_to_check_if_there_is_no_service(cluster, api) -> None:
     async with service(cluster, None, labels={"app.kubernetes.io/name": "other"}):
         with pytest.raises(ClusterError, match=r"no Service with the label .* the right context\?"):
             await find_service(api, None)
@@ -74,7 +76,7 @@ async def test_where_there_is_none_it_says_what_to_look_at(cluster, api) -> None
             await find_service(api, "default")
 
 
-async def test_a_port_for_tls_is_asked_by_tls_whoever_signed_the_certificate(
+async def test_a_port_named_https_is_queried_over_tls_with_any_certificate(
     cluster, api, tmp_path
 ) -> None:
     pages = Pages()
@@ -91,7 +93,9 @@ async def test_a_port_for_tls_is_asked_by_tls_whoever_signed_the_certificate(
                 await ask_service(api, await find_service(api, None), "/nodes")
 
 
-async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, tmp_path) -> None:
+async def test_without_permission_to_list_services_the_usual_name_is_assumed(
+    cluster, tmp_path
+) -> None:
     async with service(cluster, None), api_of(stranger(cluster, tmp_path)) as api:
         found = await find_service(api, None)
         assert found == Service(*OURS)
@@ -100,8 +104,8 @@ async def test_who_may_not_list_services_gets_as_far_as_the_usual_name(cluster, 
             await ask_service(api, found, "/nodes")
 
 
-async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
-    """And it is not more: what it does not name stays forbidden."""
+async def test_the_role_in_the_manifests_is_sufficient_and_minimal(envtest, tmp_path) -> None:
+    """Requests that it does not name stay forbidden."""
     role, *_ = yaml.safe_load_all((COMPONENTS / "kubectl/rbac.yaml").read_text())
     subject = {"kind": "User", "name": "stranger", "apiGroup": "rbac.authorization.k8s.io"}
     binding = {
@@ -134,7 +138,7 @@ async def test_the_role_of_the_manifests_is_enough(envtest, tmp_path) -> None:
                 await cluster.delete(f"{ROLES}/{kind}/dynsched-kubectl")
 
 
-async def test_what_is_missing_behind_it_is_an_error(cluster, api, tmp_path) -> None:
+async def test_a_service_without_a_ready_pod_or_answer_is_an_error(cluster, api, tmp_path) -> None:
     async with service(cluster, None):
         with pytest.raises(ClusterError, match="no pod of dynsched is ready"):
             await ask_service(api, await find_service(api, None), "/nodes")

@@ -1,4 +1,4 @@
-"""Labels and taints as the API server takes them; selectors as kubectl does."""
+"""Labels and taints as the API server accepts them, and selectors as kubectl reads them."""
 
 import re
 from typing import Any
@@ -29,7 +29,7 @@ TAINT = TaintMark("dynsched.io/pressure", "true")
         ("notkubernetes.io/a=b", LabelMark("notkubernetes.io/a", "b")),
     ],
 )
-def test_labels(text: str, label: LabelMark) -> None:
+def test_a_valid_label_is_parsed(text: str, label: LabelMark) -> None:
     assert parse_label(text) == label
     assert str(label) == text
 
@@ -41,12 +41,12 @@ def test_labels(text: str, label: LabelMark) -> None:
         *("kubernetes.io/hostname=x", "sub.domain.k8s.io/a=x", "dynsched.io/ignore=x"),
     ],
 )
-def test_no_label(text: str) -> None:
+def test_an_invalid_or_reserved_label_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(text.removesuffix("=x")))):
         parse_label(text)
 
 
-def test_taints() -> None:
+def test_a_valid_taint_is_parsed() -> None:
     hot = TaintMark("dynsched.io/hot", "")
     for text, taint in (
         ("dynsched.io/pressure=true:PreferNoSchedule", TAINT),
@@ -63,7 +63,7 @@ def test_taints() -> None:
         *("pressure=true:PreferNoSchedule", "notdynsched.io/a=b:PreferNoSchedule"),
     ],
 )
-def test_no_taint(text: str) -> None:
+def test_an_invalid_hard_or_foreign_taint_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"PreferNoSchedule|must start with dynsched\.io/"):
         parse_taint(text)
 
@@ -73,18 +73,18 @@ def raw(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("mark", "taint", "same", "in_our_place"),
+    ("mark", "taint", "same", "same_key_and_effect"),
     [
         (TAINT, raw(timeAdded="2026-11-20T12:00:00Z"), True, True),
         (TAINT, raw(value="false"), False, True),
         (TAINT, raw(effect="NoSchedule"), False, False),
         (TAINT, raw(key="dynsched.io/other"), False, False),
-        # the API server leaves an empty value out
+        # the API server omits an empty value
         (TaintMark(TAINT.key, ""), {"key": TAINT.key, "effect": TAINT.effect}, True, True),
     ],
 )
-def test_whose_taint_it_is(mark, taint, *, same, in_our_place) -> None:
-    assert (mark.is_same(taint), mark.shares_key_and_effect(taint)) == (same, in_our_place)
+def test_a_taint_is_compared_with_the_mark(mark, taint, *, same, same_key_and_effect) -> None:
+    assert (mark.is_same(taint), mark.shares_key_and_effect(taint)) == (same, same_key_and_effect)
 
 
 NAME63 = "a" * 63
@@ -108,12 +108,14 @@ NAME63 = "a" * 63
         ("\u0665", False, False),
     ],
 )
-def test_label_keys_and_values(text: str, *, is_key: bool, is_value: bool) -> None:
+def test_which_text_is_a_valid_label_key_or_value(
+    text: str, *, is_key: bool, is_value: bool
+) -> None:
     assert (is_label_key(text), is_label_value(text)) == (is_key, is_value)
 
 
 NODES = ({"pool": "batch"}, {"pool": "web", "zone": "a"}, {}, {"pool": ""})
-# selector: does it match each of NODES?
+# For each selector, whether it matches each of NODES.
 MEANING = {
     "  ": "yes yes yes yes",
     "pool": "yes yes no yes",
@@ -133,13 +135,13 @@ MEANING = {
 
 
 @pytest.mark.parametrize(("text", "expected"), MEANING.items())
-def test_a_selector_means_what_it_means_to_kubectl(text: str, expected: str) -> None:
+def test_a_selector_matches_as_in_kubectl(text: str, expected: str) -> None:
     selector = parse_selector(text)
     assert ["yes" if selector.matches(labels) else "no" for labels in NODES] == expected.split()
     assert parse_selector(str(selector)) == selector
 
 
-def test_the_first_requirement_that_is_not_met_is_named() -> None:
+def test_the_first_unmet_requirement_is_returned() -> None:
     selector = parse_selector("pool in (web, batch), zone notin (b), !gpu")
     for more, unmet in (
         ({"cores": "5"}, None),
@@ -160,7 +162,7 @@ def test_the_first_requirement_that_is_not_met_is_named() -> None:
         ("zone in (a, b c)", "b c"),
     ],
 )
-def test_no_selector(text: str, named: str) -> None:
+def test_an_invalid_selector_is_an_error_that_quotes_it(text: str, named: str) -> None:
     with pytest.raises(ValueError, match=re.escape(repr(named))):
         parse_selector(text)
 
@@ -173,6 +175,6 @@ def test_any_text_is_a_selector_or_a_clear_error(text: str) -> None:
     try:
         selector = parse_selector(text)
     except ValueError as error:
-        assert str(error)  # noqa: PT017 (either end is right)
+        assert str(error)  # noqa: PT017 (both outcomes are correct)
     else:
         assert selector.matches({"a": "b"}) in (True, False)

@@ -20,7 +20,7 @@ CPU = '(1 - avg by (instance) (clamp_max(rate(node_cpu_seconds_total{mode="idle"
 
 
 def warning_of(expr: str) -> str | None:
-    found = tuple(lint(rule_set(rule(expr=expr, threshold=0.5))))  # what divides 0 and 1
+    found = tuple(lint(rule_set(rule(expr=expr, threshold=0.5))))  # between 0 and 1
     return found[0].message if found else None
 
 
@@ -42,7 +42,7 @@ ENDS = ["< 20", "== 1", "> 0", "> on (instance) group_left (zone) limit"]
     + [(f"load {end}", end) for end in ENDS]
     + [("load > +80", "> 80"), ("load > 8e1", "> 80"), ("load > -Inf", "> -inf")],
 )
-def test_a_comparison_in_the_expression(expr: str, compared: str) -> None:
+def test_a_comparison_in_the_expression_gives_a_warning(expr: str, compared: str) -> None:
     found = warning_of(expr)
     assert found is not None
     assert found.startswith(f"the comparison {compared!r} leaves out the nodes for which it does")
@@ -71,7 +71,7 @@ DONE = "A * on (instance) (B > bool 80)"
         ("count(container_tasks_state)", "kubelets give 0 as", "Use another"),
     ],
 )
-def test_other_warnings_and_what_to_do_about_them(expr: str, begins: str, says: str) -> None:
+def test_a_warning_says_what_to_do(expr: str, begins: str, says: str) -> None:
     found = str(warning_of(expr))
     assert found.startswith(begins)
     assert says in found
@@ -114,7 +114,7 @@ def test_an_expression_without_a_warning(expr: str) -> None:
         *("unknown(load) > 80", " + ".join(["load"] * 200) + " > 80", "(" * 2000 + ")" * 2000),
     ],
 )
-def test_what_is_not_understood_is_left_to_prometheus(expr: str) -> None:
+def test_an_expression_that_cannot_be_parsed_gives_no_warning(expr: str) -> None:
     with pytest.raises(UnreadError):
         parse(expr)
     assert warning_of(expr) is None
@@ -133,11 +133,11 @@ FILES = [
     [path for path in FILES if "manifests/prometheus" not in str(path)],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_nothing_that_is_shipped_is_warned_of(path: Path) -> None:
+def test_shipped_rules_give_no_warnings(path: Path) -> None:
     assert list(lint(load_rules(path))) == []
 
 
-def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None:
+def test_removed_keys_give_a_warning_with_their_location() -> None:
     found = read_rules(
         "rules.yaml",
         b"rules: [{name: cpu, expr: load, threshold: 80, early: {above_mean: 5, wrong: 1}}]\n"
@@ -156,7 +156,7 @@ def test_keys_of_older_versions_are_read_with_a_warning_at_their_place() -> None
     ]
 
 
-def test_a_warning_of_a_file_names_the_file_and_the_place(tmp_path: Path) -> None:
+def test_a_warning_names_the_file_and_the_location(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("scale_down: true\nrules: [{name: cpu, expr: load, threshold: 80}]\n")
     running = RulesFile(path)
@@ -177,5 +177,5 @@ PARTS = st.sampled_from([
 
 @steady(200)
 @given(parts=st.lists(PARTS, max_size=20))
-def test_any_text(parts: list[str]) -> None:
+def test_lint_accepts_any_text(parts: list[str]) -> None:
     warning_of("load " + "".join(parts))

@@ -1,4 +1,4 @@
-"""The schema of rules.yaml. What is refused, with its words, is in test_rules_files."""
+"""The schema of rules.yaml. test_rules_files has the texts of the errors."""
 
 import math
 import re
@@ -24,7 +24,7 @@ def errors_of(data: object) -> list[str]:
     return [str(error) for error in caught.value.errors]
 
 
-def test_what_is_left_out_is_as_documented() -> None:
+def test_the_defaults_are_as_documented() -> None:
     rules = rule_set()
     assert rules.mark == Mark(LabelMark("status", "presure"), None)
     assert (rules.nodes.selector, rules.nodes.include_control_plane) == (Selector(), False)
@@ -40,8 +40,8 @@ def test_what_is_left_out_is_as_documented() -> None:
     assert (found.stale_after, found.on_stale) == (300, "release")
 
 
-def test_the_first_projects_file() -> None:
-    """It marks as that project did; what that did not read is ignored."""
+def test_a_rules_file_of_dynamic_scheduler_is_read() -> None:
+    """It marks nodes as dynamicScheduler did, and keys that had no effect there are ignored."""
     raw = yaml.safe_load((ROOT / "tests/rules/first-project.yaml").read_text())
     expected = parse_rules(raw)
     assert expected.mark == Mark(LabelMark("status", "presure"), None)
@@ -69,7 +69,7 @@ def test_the_first_projects_file() -> None:
         ("extender.reject", ["cpu"], ("cpu",)),
     ],
 )
-def test_a_key_of_the_file(path: str, written: object, read: object) -> None:
+def test_a_key_of_the_file_is_parsed(path: str, written: object, read: object) -> None:
     *section, key = path.split(".")
     sections = {section[0]: {key: written}} if section else {key: written}
     found: Any = rule_set(rule("cpu"), **sections)
@@ -89,7 +89,7 @@ def test_a_key_of_the_file(path: str, written: object, read: object) -> None:
         ("expr", 'a{b="{}"} > 1', "expr", 'a{b="{}"} > 1'),
     ],
 )
-def test_a_key_of_a_rule(key: str, written: object, attribute: str, read: object) -> None:
+def test_a_key_of_a_rule_is_parsed(key: str, written: object, attribute: str, read: object) -> None:
     (found,) = rule_set(rule(**{key: written})).rules
     assert getattr(found, attribute) == read
 
@@ -103,7 +103,9 @@ def test_a_key_of_a_rule(key: str, written: object, attribute: str, read: object
         ("on_stale", "release", "hold", "release"),
     ],
 )
-def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts: object) -> None:
+def test_a_value_of_the_rule_overrides_that_of_the_file(
+    key: str, own: str | None, files: str, counts: object
+) -> None:
     (found,) = rule_set(rule(**({} if own is None else {key: own})), **{key: files}).rules
     assert getattr(found, key) == counts
 
@@ -121,7 +123,9 @@ def test_a_rules_own_value_counts(key: str, own: str | None, files: str, counts:
         ("<=", 90, {69, 70, 79, 80}, {69, 70, 79, 80, 81, 90}),
     ],
 )
-def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, holds) -> None:
+def test_which_values_breach_a_threshold_and_which_keep_an_alert(
+    op, clear, breached, holds
+) -> None:
     (found,) = rule_set(rule(op=op, clear_threshold=clear)).rules
     values = {69, 70, 79, 80, 81, 90, 91}
     assert set(filter(found.breached, values)) == breached
@@ -140,7 +144,7 @@ def test_what_breaches_a_threshold_and_what_holds_an_alert(op, clear, breached, 
         (">", 1e-308, 1e308, math.inf),
     ],
 )
-def test_how_far_over_as_a_share_of_the_threshold(op, threshold, value, distance) -> None:
+def test_the_distance_from_the_threshold_is_a_share_of_it(op, threshold, value, distance) -> None:
     (found,) = rule_set(rule(op=op, threshold=threshold)).rules
     assert found.distance(value) == pytest.approx(distance)
     assert found.excess(value) == pytest.approx(max(0, distance))
@@ -187,7 +191,7 @@ REFUSED: list[tuple[str, list[object]]] = [
 @pytest.mark.parametrize(
     ("where", "written"), [(path, value) for path, values in REFUSED for value in values]
 )
-def test_a_value_is_refused_at_its_key(where: str, written: object) -> None:
+def test_a_bad_value_is_an_error_at_its_key(where: str, written: object) -> None:
     *parents, key = re.sub(r"^(extender\.(?:reject|profiles)|order\.score).*", r"\1", where).split(
         "."
     )
@@ -202,9 +206,9 @@ def test_a_value_is_refused_at_its_key(where: str, written: object) -> None:
     assert error.startswith(f"{where}: ")
 
 
-def test_one_error_does_not_bring_another() -> None:
-    """A default that hangs on a bad field, and what refers to a bad rule, are not told again.
-    Braces are only text.
+def test_one_error_does_not_cause_another() -> None:
+    """Defaults that depend on a bad field, and references to a bad rule, are not reported too.
+    Braces in a value are plain text.
     """
     data = {
         "rules": [rule("cpu", threshold="x", op="=", source="y")],
@@ -232,7 +236,7 @@ def test_one_error_does_not_bring_another() -> None:
         ({"order": {"score": {"trial": 1}}}, "order.score.trial"),
     ],
 )
-def test_no_pod_is_placed_by_a_shadow_rule(section: dict[str, Any], path: str) -> None:
+def test_a_shadow_rule_cannot_be_used_to_place_pods(section: dict[str, Any], path: str) -> None:
     (error,) = errors_of({"rules": [rule("trial", shadow=True), rule("cpu")], **section})
     assert error.startswith(f"{path}: ")
 
@@ -242,7 +246,7 @@ NUMBERS = st.floats(-1e6, 1e6)
 
 @steady(100)
 @given(st.sampled_from([">", ">=", "<", "<="]), NUMBERS, NUMBERS, NUMBERS)
-def test_a_clear_threshold_is_refused_or_makes_a_dead_band(op, threshold, clear, value) -> None:
+def test_a_clear_threshold_is_an_error_or_makes_a_dead_band(op, threshold, clear, value) -> None:
     raw = rule(op=op, threshold=threshold, clear_threshold=clear)
     upward = op in (">", ">=")
     if clear != threshold and (clear > threshold) is upward:

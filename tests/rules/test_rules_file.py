@@ -1,4 +1,4 @@
-"""The rules file, looked at again and again."""
+"""The rules file, which is checked for changes again and again."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def edit(path: Path) -> None:
 
 
 def changed(file: RulesFile) -> bool:
-    """Read it again, and accept what is new."""
+    """Read the file again and accept new rules; return whether there were any."""
     found = file.read()
     if found is not None:
         file.accept()
@@ -37,7 +37,7 @@ def changed(file: RulesFile) -> bool:
 
 
 def rename(path: Path) -> None:
-    """Another file of the same size and time."""
+    """Replace the file with another one of the same size and modification time."""
     new = path.with_name("new")
     new.write_text(text(90))
     os.utime(new, ns=(0, path.stat().st_mtime_ns))
@@ -45,7 +45,7 @@ def rename(path: Path) -> None:
 
 
 def swap(path: Path) -> None:
-    """As the kubelet does with a ConfigMap."""
+    """Replace the file as the kubelet does with a ConfigMap."""
     (path.parent / "v2").mkdir()
     edit(path.parent / "v2" / "rules.yaml")
     (path.parent / "..next").symlink_to("v2")
@@ -53,7 +53,7 @@ def swap(path: Path) -> None:
 
 
 @pytest.mark.parametrize("replace", [edit, rename, swap])
-def test_changed_in_any_way(path, replace) -> None:
+def test_a_change_is_noticed_however_it_is_made(path, replace) -> None:
     if replace is swap:
         (path.parent / "v1").mkdir()
         path.rename(path.parent / "v1" / "rules.yaml")
@@ -67,7 +67,7 @@ def test_changed_in_any_way(path, replace) -> None:
     assert not changed(file)
 
 
-def test_touched_is_not_changed(path) -> None:
+def test_a_file_with_the_same_rules_is_not_changed(path) -> None:
     file = RulesFile(path)
     path.touch()
     path.write_text(text(80) + "# a remark\n")
@@ -75,7 +75,7 @@ def test_touched_is_not_changed(path) -> None:
     assert file.error is None
 
 
-def test_rules_are_refused_for_a_query_until_it_is_mended(path) -> None:
+def test_rules_with_a_query_that_fails_are_refused_until_the_file_changes(path) -> None:
     file = RulesFile(path)
     path.write_text(text(90))
     for content in (text(90), text(95), text(90)):
@@ -87,7 +87,7 @@ def test_rules_are_refused_for_a_query_until_it_is_mended(path) -> None:
         assert file.read() is None
         assert "No such file" in str(file.error)
         path.with_name("away").rename(path)
-        assert file.read() is None  # it is not tried again
+        assert file.read() is None  # the same rules are not tried again
         assert str(file.error).startswith(f"{path}:1:")
         assert str(file.error).endswith("400: parse error")
         assert threshold(file) == 80
@@ -110,7 +110,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_file_is_refused_until_it_is_mended(path, bad) -> None:
+def test_a_bad_file_is_refused_until_it_is_corrected(path, bad) -> None:
     file = RulesFile(path)
     path.unlink()
     BAD[bad](path)
@@ -120,11 +120,11 @@ def test_a_bad_file_is_refused_until_it_is_mended(path, bad) -> None:
         assert bad in str(file.error)
         assert threshold(file) == 80
     with pytest.raises(RulesFileError, match=bad):
-        RulesFile(path)  # a start
+        RulesFile(path)  # as at the start of dynsched
     if path.is_dir():
         path.rmdir()
     path.unlink(missing_ok=True)
     path.write_text(text(80))
-    assert changed(file)  # although it is as before: whoever mended it wants to be told
+    assert changed(file)  # reported although the rules are the old ones: the error is over
     assert file.error is None
     assert not changed(file)

@@ -1,5 +1,5 @@
-"""Rules files as they lie on a disk: `tests/rules/*.bad.yaml` say in their first lines what is
-wrong with them, as `# error: LINE:COLUMN: ...`.
+"""Whole rules files. The first lines of `tests/rules/*.bad.yaml` state the expected errors, as
+`# error: LINE:COLUMN: ...`.
 """
 
 import re
@@ -23,7 +23,7 @@ GOOD = "rules:\n  - {name: cpu, expr: load, threshold: 80}\n"
 
 
 def errors_of(path: Path) -> list[str]:
-    """All that is said of the file, without its name."""
+    """The errors of the file, without its name."""
     with pytest.raises(RulesFileError) as caught:
         load_rules(path)
     lines = caught.value.lines
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.name.removesuffix(".bad.yaml"))
-def test_a_bad_file_and_what_is_said_of_it(path: Path) -> None:
+def test_the_errors_of_a_bad_file(path: Path) -> None:
     head = path.read_bytes().decode("latin-1")
     expected = re.findall(r"^# error: (.+)$", head, re.MULTILINE)
     assert expected
@@ -72,8 +72,9 @@ def test_numbers_are_those_of_yaml_1_2(text: str, number: float | None) -> None:
         (GOOD.replace("cpu", "处理器").encode(), "处理器"),
     ],
 )
-def test_a_good_file(content: bytes, name: str, tmp_path: Path) -> None:
-    """Behind the symbolic links of a ConfigMap."""
+def test_a_good_file_is_read_through_the_symbolic_links_of_a_config_map(
+    content: bytes, name: str, tmp_path: Path
+) -> None:
     (tmp_path / "..2026").mkdir()
     (tmp_path / "..2026/rules.yaml").write_bytes(content)
     (tmp_path / "..data").symlink_to("..2026")
@@ -82,7 +83,7 @@ def test_a_good_file(content: bytes, name: str, tmp_path: Path) -> None:
     assert found == parse_rules(yaml.safe_load(GOOD.replace("cpu", name)))
 
 
-def test_more_than_100_rules_are_too_many(file: Path) -> None:
+def test_more_than_100_rules_are_an_error(file: Path) -> None:
     rules = "".join(
         f"  - {{name: r{number}, expr: load, threshold: 80}}\n" for number in range(101)
     )
@@ -93,8 +94,10 @@ def test_more_than_100_rules_are_too_many(file: Path) -> None:
     assert errors_of(file) == ["1:1: Rulename: has more than 100 entries"]
 
 
-def test_the_evidence_of_all_rules_fits_into_an_annotation(file: Path) -> None:
-    """The API server takes 256 KiB of annotations on an object; the longest names need most."""
+def test_the_record_of_all_rules_fits_into_an_annotation(file: Path) -> None:
+    """The API server accepts 256 KiB of annotations per object. The longest names, all of
+    characters that JSON escapes, make the longest record.
+    """
     names = [f"{number:02}" + '"' * 98 for number in range(100)]
     rules = [{"name": name, "expr": "load", "threshold": -1.5e-300} for name in names]
     file.write_text(yaml.safe_dump({"rules": rules}))
@@ -105,14 +108,14 @@ def test_the_evidence_of_all_rules_fits_into_an_annotation(file: Path) -> None:
     assert 20_000 < len(write_record(rule_set.mark, pressure).encode()) < 100_000
 
 
-def test_what_a_file_may_hold_does_not_run_code(file: Path, tmp_path: Path) -> None:
+def test_yaml_tags_do_not_run_code(file: Path, tmp_path: Path) -> None:
     file.write_text(f"rules: !!python/object/apply:os.mkdir [{tmp_path / 'made'}]\n")
     assert "could not determine a constructor" in errors_of(file)[0]
     assert not (tmp_path / "made").exists()
 
 
 def load_or_refuse(path: Path) -> None:
-    """Anything but rules or a RulesFileError fails the test that calls this."""
+    """Load a file. The calling test fails unless this gives rules or a RulesFileError."""
     lines: tuple[str, ...] = ()
     try:
         rules = load_rules(path).rules
@@ -138,11 +141,11 @@ FRAGMENTS = st.sampled_from([
 
 @steady(250)
 @given(parts=st.lists(FRAGMENTS, max_size=25))
-def test_random_yaml_text(parts: list[str], scratch: Path) -> None:
+def test_random_text_gives_rules_or_an_error(parts: list[str], scratch: Path) -> None:
     scratch.write_text("".join(parts))
     load_or_refuse(scratch)
 
 
-def test_of_very_many_errors_the_first_are_told() -> None:
+def test_only_the_first_of_very_many_errors_are_reported() -> None:
     found = read_rules("rules.yaml", (GOOD + "".join(f"k{n}: 1\n" for n in range(1000))).encode())
     assert len(found.errors) == MAX_ERRORS

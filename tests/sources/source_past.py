@@ -1,4 +1,4 @@
-"""What the real Prometheus of the sources' tests knows: of nodes and of kubelets."""
+"""The data in the real Prometheus of these tests: series of nodes and of kubelets."""
 
 import time
 from collections.abc import Iterable
@@ -9,21 +9,21 @@ from pod_names import PODS
 
 NOW = int(time.time())
 STEP = 15
-"""Seconds from scrape to scrape."""
+"""Scrape interval in seconds."""
 KUBELET = 'job="kubelet"'
 CPU_SHARE, MEMORY = 0.25, 64.0 * 2**20
-"""What a container of each of PODS uses."""
+"""Use of each container of the PODS."""
 
 
 def line(value: float, per_second: float = 0.0) -> Points:
-    """From half an hour before now on, and for two hours to come: a test may begin late."""
+    """Points from half an hour ago until two hours from now, because a test may begin late."""
     for at in range(NOW - 1800, NOW + 7200, STEP):
         yield at, value + per_second * (at - NOW + 1800)
 
 
 def _kubelets() -> Iterable[tuple[str, str, Points]]:
-    """Of a pod of each name, two containers: cAdvisor's series, with the pod's own sums, and the
-    resource endpoint's, which have fewer labels.
+    """Series of two containers per pod, and of the pod itself: those of cAdvisor, and those of the
+    resource endpoint, which have fewer labels and no sums per pod.
     """
     for pod, container in product(PODS, ("main", "side", "")):
         labels = f'{KUBELET},namespace="names",pod="{pod}",container="{container}"'
@@ -36,7 +36,7 @@ def _kubelets() -> Iterable[tuple[str, str, Points]]:
 
 
 def _forged() -> Iterable[tuple[str, str, Points]]:
-    """What a pod that is scraped by its annotation says of others, and of itself."""
+    """False series about all pods, from a pod that is scraped because of its annotation."""
     for pod in PODS:
         labels = f'job="kubernetes-pods",namespace="names",pod="{pod}",container="forged"'
         yield "container_cpu_usage_seconds_total", labels, line(0, 40.0)

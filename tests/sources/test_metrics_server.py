@@ -1,4 +1,4 @@
-"""`source: metrics-server`: from NodeMetrics to marks; what is not known is never zero."""
+"""`source: metrics-server`, from NodeMetrics to marks; an unknown usage never counts as zero."""
 
 import asyncio
 import json
@@ -52,13 +52,13 @@ def source(*usages: NodeUsage, nodes=NODES) -> MetricsServerSource:
 
 
 async def test_a_sample_is_the_usage_in_percent_of_the_nodes_allocatable() -> None:
-    asked = source(usage("a", cpu=0.137, memory=2 * 2.0**30), usage("b", cpu=5.0))
-    memory, cpu = await asked.query(MEMORY), await asked.query(CPU)
+    metrics = source(usage("a", cpu=0.137, memory=2 * 2.0**30), usage("b", cpu=5.0))
+    memory, cpu = await metrics.query(MEMORY), await metrics.query(CPU)
     assert [(s.labels, s.value, s.timestamp) for s in memory.samples] == [
         ({"node": "a"}, 25.0, 1000.0),
         ({"node": "b"}, 12.5, 1000.0),
     ]
-    # Allocatable leaves out what the system holds: a node can use more than that.
+    # Allocatable excludes the capacity reserved for the system, and a node can use more.
     assert [s.value for s in cpu.samples] == [pytest.approx(3.425), 125.0]
     assert (memory.error, memory.warnings) == (None, ())
 
@@ -74,7 +74,7 @@ async def fails():
 @pytest.mark.parametrize(
     ("fetch", "error"), [(fails, "cannot list: 503"), (hangs, "no whole answer within 0.02 s")]
 )
-async def test_a_list_that_fails_or_does_not_end_is_every_rules_error(fetch, error) -> None:
+async def test_a_list_that_fails_or_hangs_is_an_error_of_each_rule(fetch, error) -> None:
     failing = MetricsServerSource(fetch, lambda: NODES, timeout=0.02)
     for result in await asyncio.gather(failing.query(MEMORY), failing.query(CPU)):
         assert error in str(result.error)
@@ -94,14 +94,14 @@ UNKNOWN = [
     ),
     ((usage("a", at=None),), NODES, Quality.INVALID, "a: no timestamp in its NodeMetrics"),
     ((usage("a", at=600.0),), NODES, Quality.STALE, None),
-    ((usage("a", at=990.0),), named(created=991.0), Quality.MISSING, None),  # of another one
+    ((usage("a", at=990.0),), named(created=991.0), Quality.MISSING, None),  # of an earlier node
     ((usage("a"),), named(allocatable={"memory": 0.0}), Quality.INVALID, NO_CAPACITY),
     ((usage("a"),), named(allocatable={}), Quality.INVALID, NO_CAPACITY),
 ]
 
 
 @pytest.mark.parametrize(("usages", "nodes", "quality", "warning"), UNKNOWN)
-async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clears(
+async def test_a_node_without_usable_metrics_is_unknown_and_no_rule_fires(
     usages, nodes, quality, warning
 ) -> None:
     rule_set = parse_rules({"rules": [RULES["rules"][0] | {"op": "<", "threshold": 5}]})
@@ -113,7 +113,7 @@ async def test_what_is_not_known_of_a_node_is_unknown_and_neither_marks_nor_clea
     assert result.warnings == ((warning,) if warning else ())
 
 
-async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
+async def test_the_list_of_node_metrics_is_parsed(cluster: Cluster) -> None:
     at = datetime(2026, 1, 1, 12, 0, 7, tzinfo=UTC)
     async with metrics_api(cluster), api_of(cluster.kubeconfig) as api:
         await set_usage(cluster, "a", cpu="137m", memory="2Gi", at=at)
@@ -129,9 +129,9 @@ async def test_the_list_as_an_api_server_gives_it(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("served", "asked"), [(("v1", "v1beta1"), ["v1"]), (("v1beta1",), ["v1", "v1beta1"])]
+    ("served", "requested"), [(("v1", "v1beta1"), ["v1"]), (("v1beta1",), ["v1", "v1beta1"])]
 )
-async def test_version_1_of_the_api_is_read_where_it_is_there(tmp_path, served, asked) -> None:
+async def test_version_v1_of_the_api_is_used_if_it_is_served(tmp_path, served, requested) -> None:
     def answer(request: Seen, connection: socket.socket) -> None:
         version = request.path.split("/")[3]
         item = {"metadata": {"name": version}, "usage": {"cpu": "1"}}
@@ -143,7 +143,7 @@ async def test_version_1_of_the_api_is_read_where_it_is_there(tmp_path, served, 
         async with api_of(kubeconfig(tmp_path / "k", server.url)) as api:
             (usage,) = await list_node_metrics(api)
     assert usage.node == served[0]
-    versions = [f"/apis/metrics.k8s.io/{version}/nodes" for version in asked]
+    versions = [f"/apis/metrics.k8s.io/{version}/nodes" for version in requested]
     assert [request.path for request in server.seen] == versions
 
 
@@ -155,7 +155,7 @@ async def test_version_1_of_the_api_is_read_where_it_is_there(tmp_path, served, 
         {"timestamp": "2026-01-01T00:00:00", "usage": {"cpu": "-1"}},
     ],
 )
-async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim, body) -> None:
+async def test_unreadable_fields_are_left_out_and_other_nodes_are_read(sim, body) -> None:
     sim.server.objects.create("nodes.metrics.k8s.io", {"metadata": {"name": "odd"}, **body})
     await set_usage(sim, "sound", cpu="1", memory="2Gi")
     async with api_of(sim.kubeconfig) as api:
@@ -165,7 +165,7 @@ async def test_what_cannot_be_read_is_left_out_and_costs_nothing_else(sim, body)
 
 
 def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:
-    """Its Prometheus does not exist."""
+    """dynsched with a Prometheus URL at which nothing answers."""
     path = write_rules(folder, rules)
     flags = ("--kubeconfig", str(cluster.kubeconfig), "-r", str(path), "--interval", "0.3")
     nowhere = f"http://127.0.0.1:{free_port()}"
@@ -173,43 +173,43 @@ def run_on(cluster: Cluster, folder: Path, rules=RULES) -> Operator:
 
 
 @pytest.mark.slow
-async def test_nodes_are_marked_and_released_by_what_metrics_server_says_while_it_is_there(
+async def test_nodes_are_marked_and_released_according_to_metrics_server(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     await cluster.create_nodes(*"abc")  # 7910m and 31Gi allocatable
     mixed = {"name": "load", "expr": "load", "threshold": 1}
     rules = {**RULES, "rules": [*RULES["rules"], mixed]}
     async with run_on(cluster, tmp_path, rules) as own:
-        # It is away: the process lives and says why.
+        # Without metrics-server the process keeps running and reports why it is not ok.
         await own.until_ready()
 
-        async def is_said() -> bool:
+        async def is_reported() -> bool:
             status, text = await own.get("/status")
             why = "the API metrics.k8s.io is not there; install metrics-server"
             return status == 503 and why in text
 
-        await until(is_said, "the first answer")
+        await until(is_reported, "/status reports that metrics-server is missing")
         async with metrics_api(cluster):
             await set_usage(cluster, "a", cpu="1", memory="25Gi")
             await set_usage(cluster, "b", cpu="7500000000n", memory="1Gi")
             await set_usage(cluster, "c", cpu="7", memory="24Gi")
-            await until(lambda: is_marked(cluster, "a", "b"), "two are marked")
+            await until(lambda: is_marked(cluster, "a", "b"), "two nodes are marked")
             evidence = (await cluster.get_node("a"))["metadata"]["annotations"]
             (rule,) = json.loads(evidence["dynsched.io/pressure"])["rules"]
             assert (rule["rule"], rule["value"]) == ("mem", 80.65)
-            await some_ticks(own, 1)  # the tick that marked is told of
+            await some_ticks(own, 1)  # the tick that marked them is reported
             rules = json.loads((await own.get("/rules"))[1])["rules"]
             errors = {rule["name"]: rule["last_error"] for rule in rules}
             assert "refused" in errors["load"]
             assert (errors["mem"], errors["cpu"]) == (None, None)
             await set_usage(cluster, "a", cpu="1", memory="2Gi")
-            await until(lambda: is_marked(cluster, "b"), "the cooled one is released")
+            await until(lambda: is_marked(cluster, "b"), "the cooled node is released")
             assert "install metrics-server" not in (await own.get("/status"))[1]
 
-        async def is_away() -> bool:
+        async def is_gone() -> bool:
             return "install metrics-server" in (await own.get("/status"))[1]
 
-        await until(is_away, "it is told to be away")
+        await until(is_gone, "/status reports that metrics-server is gone")
         assert await is_marked(cluster, "b")
         assert await own.stop() == 0
         assert "Traceback" not in own.log

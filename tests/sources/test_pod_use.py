@@ -1,4 +1,4 @@
-"""What pods use and how often nodes are scraped, as a fake and the real Prometheus know it."""
+"""Queries for the use of pods and for scrape intervals, on a fake and a real Prometheus."""
 
 import logging
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ RULES = scored(
 
 
 def prometheus_with(**answers: QueryResult) -> Fake:
-    """Without new pods."""
+    """A Prometheus without new pods."""
     return Fake(timestamp=vector(), **answers)
 
 
@@ -42,7 +42,7 @@ def of(workload: str, value: float) -> tuple[Mapping[str, str], float]:
     return {"namespace": "shop", "workload": workload}, value
 
 
-async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
+async def test_uses_are_keyed_by_workload_and_scrape_intervals_by_rule() -> None:
     prometheus = prometheus_with(
         container_cpu=vector(of("web", 0.5), of("batch", 1.5)),
         container_memory=vector(of("web", 2.0**30)),
@@ -52,7 +52,7 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     source = PodUseSource(prometheus, lambda: RULES)
     assert (source.of_workloads, source.scrape_intervals) == ({}, {})
     await source.query()
-    assert prometheus.clocks_asked == 1  # what it is behind makes samples older
+    assert prometheus.clocks_asked == 1  # the delay of the server is added to the age of samples
     assert source.of_workloads == {
         "cpu": {"shop/web": 0.5, "shop/batch": 1.5},
         "memory": {"shop/web": 2.0**30},
@@ -61,14 +61,14 @@ async def test_uses_by_workload_and_scrape_intervals_by_rule() -> None:
     assert 'up{node="worker-1",' in prometheus.asked[-1]
 
 
-async def test_how_far_back_is_asked_for_expressions_that_are_not_read_here() -> None:
+async def test_the_reach_is_queried_for_expressions_that_cannot_be_parsed_here() -> None:
     prometheus = prometheus_with()
     prometheus.reaches = {"rate(x[1.5h])": Reach(0, 5400)}
     rules = scored(
         rule("read", expr="rate(x[2m])"),
         rule("by-server", expr="rate(x[1.5h])"),
         rule("unknown", expr="rate(x[2.5h])"),
-        rule("said", expr="rate(x[1.5h])", lag="2h"),
+        rule("with-lag", expr="rate(x[1.5h])", lag="2h"),
     )
     source = PodUseSource(prometheus, lambda: rules)
     await source.query()
@@ -79,8 +79,8 @@ def of_pod(name: str, value: float) -> tuple[Mapping[str, str], float]:
     return {"namespace": "shop", "pod": name}, value
 
 
-async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> None:
-    """What a pod used that has just ended is what its node's load will lose."""
+async def test_the_use_of_a_pod_is_kept_for_one_round_after_it_ended() -> None:
+    """The load of its node will fall by this use."""
     web, other = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
     prometheus = prometheus_with(container_cpu=vector(of_pod(web, 0.5), of_pod(other, 1.5)))
     source = PodUseSource(prometheus, lambda: RULES)
@@ -94,14 +94,14 @@ async def test_the_use_of_each_pod_stays_for_a_round_after_it_has_ended() -> Non
     await source.query(each_pod=True)
     assert source.of_pods["cpu"] == {f"shop/{other}": 2.0}
     prometheus.answers["timestamp"] = vector(of_pod(web, 3.0))
-    for _ in range(2):  # the cluster has grown
+    for _ in range(2):  # the cluster has grown: the use of each pod is no longer queried
         await source.query()
         await source.query_recent({f"shop/{web}": 0.0}, {})
     assert source.of_pods["cpu"] == {f"shop/{web}": 3.0}
 
 
-async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_end() -> None:
-    """It may have ended before it was scraped twice, and is in no round then."""
+async def test_the_use_of_a_new_pod_is_known_after_one_scrape_and_kept_for_one_round() -> None:
+    """A pod that ended before its second scrape is in no round of queries."""
     web, new = "web-5d9c7b9d4f-x2x4p", "web-5d9c7b9d4f-zzzzz"
     prometheus = prometheus_with(container_cpu=vector(of_pod(web, 0.5)))
     source = PodUseSource(prometheus, lambda: RULES)
@@ -117,12 +117,12 @@ async def test_a_new_pod_is_known_by_its_first_scrape_and_for_a_round_after_its_
         assert (f"shop/{new}" in source.of_pods["cpu"]) is known
 
 
-@pytest.mark.parametrize(("mean", "starts_slowly"), [(1.0, True), (4.0, False)])
-async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their_start(
-    mean, starts_slowly
+@pytest.mark.parametrize(("mean", "uses_more_at_start"), [(1.0, True), (4.0, False)])
+async def test_a_new_pod_counts_its_current_use_only_if_pods_use_more_at_their_start(
+    mean, uses_more_at_start
 ) -> None:
-    """Elsewhere the mean since its start: one that gets less by and by is on a node that is full,
-    and to take that off made such a node look cool.
+    """Otherwise its mean use since its start counts: a pod whose use falls is then on a full node,
+    and subtracting the difference made such a node look cool.
     """
     web = "web-5d9c7b9d4f-"
     new = [f"{web}{''.join(letters)}" for letters in islice(product("bcdfg", repeat=5), FEWEST + 1)]
@@ -133,67 +133,69 @@ async def test_a_new_pod_counts_what_it_uses_by_now_where_pods_use_more_at_their
     for age, since_start in ((30.0, 4.0), (60.0, 4.0), (90.0, 2.5)):
         prometheus.answers["timestamp"] = vector(*(of_pod(pod, since_start) for pod in new))
         await source.query_recent(dict.fromkeys(names, age), {})
-    by_now = (80 * 2.5 - 20 * 4.0) / 60 if starts_slowly else 2.5
-    assert source.of_pods["cpu"][names[0]] == pytest.approx(by_now)
+    current = (80 * 2.5 - 20 * 4.0) / 60 if uses_more_at_start else 2.5
+    assert source.of_pods["cpu"][names[0]] == pytest.approx(current)
     assert source.of_pods["memory"][names[0]] == 2.5  # a gauge
-    for ended in ({names[0]: 60.0}, {}):  # for as long as its node's metric may show it
+    for ended in ({names[0]: 60.0}, {}):  # kept for as long as its node's metric may show it
         await source.query_recent(dict.fromkeys(names[1:], 100.0), ended)
-        assert list(source.cpu_by_age) == ([*ended, *names[1:]] if starts_slowly else [])
+        assert list(source.cpu_by_age) == ([*ended, *names[1:]] if uses_more_at_start else [])
 
 
-async def test_what_is_no_use_does_not_count() -> None:
-    """Nor what no machine has: it would be in the mean, and so in each new pod of the workload."""
+async def test_impossible_uses_do_not_count() -> None:
+    """A use above that of any machine would raise the mean of the workload, and with it the use
+    of each of its new pods.
+    """
     values = [float("nan"), -1.0, float("inf"), 808334905.0, *[1.7e308] * 40]
     odd = [of_pod(f"web-{number}", value) for number, value in enumerate(values)]
     prometheus = prometheus_with(container_cpu=vector(*odd, of_pod("ok", 0.0)))
     source = PodUseSource(prometheus, lambda: RULES)
     await source.query(each_pod=True)
     assert source.of_workloads["cpu"] == {"shop/ok": 0.0}
-    await source.query()  # by workload, whose mean the server makes
+    await source.query()  # by workload: the server computes the mean
     assert any("<= 4096)" in expr or "<= 4096," in expr for expr in prometheus.asked)
 
 
-async def test_what_a_pod_used_at_last_is_asked_for_once_it_has_ended() -> None:
-    """Until that is known, so often; and kept as long as it is remembered."""
+async def test_the_last_use_of_an_ended_pod_is_queried_until_it_is_known() -> None:
+    """It is kept for as long as the pod counts as recently ended."""
     prometheus = Fake(irate=vector(), load=vector(), count=vector())
     source = PodUseSource(prometheus, lambda: RULES)
     await source.query(each_pod=True)
     await source.query_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
     prometheus.answers["irate"] = vector(of_pod("a", 0.25))
-    for asked in ("a|b", "b"):
+    for names in ("a|b", "b"):
         await source.query_recent({}, {"shop/a": 60.0, "shop/b": 60.0})
         assert source.of_ended["cpu"] == {"shop/a": 0.25}
-        assert f'pod=~"{asked}"' in [expr for expr in prometheus.asked if "irate" in expr][-1]
+        assert f'pod=~"{names}"' in [expr for expr in prometheus.asked if "irate" in expr][-1]
     prometheus.answers["irate"] = vector(of_pod("a", 0.5))
-    await source.query_recent({}, {"shop/a": 5.0})  # another one of the name
+    await source.query_recent({}, {"shop/a": 5.0})  # another pod with the same name
     assert source.of_ended["cpu"] == {"shop/a": 0.5}
     await source.query_recent({}, {"shop/b": 60.0})
     assert source.of_ended["cpu"] == {}
 
 
-async def test_a_dotted_name_of_the_node_is_quoted() -> None:
+async def test_a_node_label_with_dots_is_quoted() -> None:
     rules = scored(rule(expr="load", node_label="k8s.node.name"))
     up = {"load": vector(({"k8s.node.name": "a"}, 1.0)), "count_over_time": vector(({}, 20.0))}
     prometheus = Fake(**up)
     source = PodUseSource(prometheus, lambda: rules)
     await source.query()
     assert source.scrape_intervals == {"cpu": 30.0}
-    for asked in prometheus.asked:
-        parse(asked)
+    for expr in prometheus.asked:
+        parse(expr)
 
 
 @pytest.mark.parametrize(
     "scrapes", [vector(), vector(({}, 1.0)), QueryResult(error="no such series")]
 )
-async def test_without_two_scrapes_no_interval_is_claimed(scrapes: QueryResult) -> None:
+async def test_without_two_scrapes_the_scrape_interval_is_unknown(scrapes: QueryResult) -> None:
     up = {"load": vector(({"node": "a"}, 1.0)), "count_over_time": scrapes}
     source = PodUseSource(Fake(**up), lambda: RULES)
     await source.query()
     assert source.scrape_intervals == {}
 
 
-async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None:
+async def test_a_failing_query_is_logged_once_and_keeps_its_last_values(caplog) -> None:
     caplog.set_level(logging.INFO, logger="dynsched")
     prometheus = prometheus_with(
         container_cpu=vector(of("web", 0.5)),
@@ -208,18 +210,20 @@ async def test_what_fails_is_told_once_and_keeps_its_last_values(caplog) -> None
         await source.query()
     assert source.of_workloads == {"cpu": {"shop/web": 0.5}}
     assert source.scrape_intervals == {"cpu": 30.0}
-    told = [record.getMessage() for record in caplog.records]
-    assert all(away in each for each in told)
-    assert len(told) == len({*told}) == 3  # the kubelets' series, the pods, the scrape interval
+    logged = [record.getMessage() for record in caplog.records]
+    assert all(away in each for each in logged)
+    assert len(logged) == len({*logged}) == 3  # the kubelets' series, the pods, the interval
 
 
 STEPS = 40
-"""Of 15 s: as many as 10 minutes have. The last sample of all that runs is the 40th."""
+"""Number of 15 s steps in 10 minutes. The last sample of a running container is the 40th."""
 
 
 def container(labels: str, use: float, *, begins: int = 0, ends: int = STEPS) -> dict[str, str]:
-    """Its series as kubelets give them: CPU time and memory have times of their own, so that their
-    last samples stay for five minutes when it ends; its start time goes at once.
+    """The series of a container, as kubelets expose them.
+
+    CPU time and memory have explicit timestamps, so their last samples stay for five minutes after
+    the container ends. The start time has none, so it disappears at once.
     """
     before, steps = f"_x{begins} " if begins else "", ends - begins
     name = f'{{job="kubelet",namespace="shop",{labels}}}'
@@ -231,7 +235,7 @@ def container(labels: str, use: float, *, begins: int = 0, ends: int = STEPS) ->
     }
 
 
-def test_what_a_pod_uses_is_what_its_running_containers_do(tmp_path) -> None:
+def test_the_use_of_a_pod_is_that_of_its_running_containers(tmp_path) -> None:
     of_cpu = "container_cpu_usage_seconds_total"
     total, each = 'cpu="total",container="main",id="/', 'cpu="cpu0{}",container="main",id="/{}"'
     series = {
@@ -247,7 +251,7 @@ def test_what_a_pod_uses_is_what_its_running_containers_do(tmp_path) -> None:
         **{name: values for number in "01" for name, values in container(
             f'pod="each-cpu",{each.format(number, "g")}', 0.2).items() if of_cpu in name},
     }  # fmt: skip
-    # Without an id a container that was restarted goes on in its series, from 0.
+    # Without an id, a restarted container continues its old series, from 0.
     (restarted,) = (name for name in series if of_cpu in name and "one-series" in name)
     series[restarted] = "1000+4.5x33 0+1.5x6"
     new = {"init": 0.02, "again-0": 0.1, "moved-0": 0.1}
@@ -266,9 +270,11 @@ def test_what_a_pod_uses_is_what_its_running_containers_do(tmp_path) -> None:
 
 
 @pytest.mark.slow
-async def test_what_a_real_prometheus_knows_of_pods_and_scrapes(source: PrometheusSource) -> None:
-    """Names of pods are read as by Python, each container counts once, as do the scrapes; what pods
-    say that are no kubelets does not count.
+async def test_a_real_prometheus_evaluates_the_queries_as_expected(
+    source: PrometheusSource,
+) -> None:
+    """It parses pods' names as Python does, and counts each container and each scrape once. Series
+    from targets other than kubelets do not count.
     """
     measured = scored(
         rule("node-cpu", expr="load_percent", resource="cpu"),

@@ -1,4 +1,4 @@
-"""How the Prometheus source is let in: credentials, TLS, and that none of it is ever shown."""
+"""Authentication of the Prometheus source: credentials and TLS. No secret is ever shown."""
 
 import base64
 import os
@@ -35,20 +35,22 @@ CUSTOM = {"X-Scope-OrgID": "tenant-1", "Authorization": "Custom s3cret-header"}
         ("", {"headers": CUSTOM}, "Custom s3cret-header"),
     ],
 )
-async def test_credentials_and_a_netrc_changes_nothing(server, monkeypatch, tmp_path, case) -> None:
-    user, options, arrives = case
+async def test_credentials_are_sent_and_a_netrc_file_is_ignored(
+    server, monkeypatch, tmp_path, case
+) -> None:
+    user, options, authorization = case
     (tmp_path / "netrc").write_text("default login someone password else\n")
     (tmp_path / "netrc").chmod(0o600)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     url = server.url.replace("//", f"//{user}") + "/p/"
     assert PrometheusConfig(url, **options).url == server.url + "/p"
     assert (await ask(url, **options)).error is None
-    assert server.seen[0].headers.get("authorization") == arrives
+    assert server.seen[0].headers.get("authorization") == authorization
     wanted = "tenant-1" if "headers" in options else None
     assert server.seen[0].headers.get("x-scope-orgid") == wanted
 
 
-async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_path) -> None:
+async def test_a_token_file_is_read_again_after_rotation_and_loss(server, tmp_path) -> None:
     file = tmp_path / "token"
     odd = "it does not hold one secret"
     source = source_at(server.url, bearer_token_file=str(file))
@@ -65,22 +67,22 @@ async def test_a_token_file_is_followed_through_rotation_and_loss(server, tmp_pa
         file.unlink(missing_ok=True)
         if content is not None:
             file.write_bytes(content)
-        told = (await source.query_expr("x")).error
-        assert (told is None) if error is None else (error in str(told)), (content, told)
-    arrived = [request.headers["authorization"] for request in server.seen]
-    assert arrived == ["Bearer first-token", "Bearer second-token", "Bearer third-token"]
+        found = (await source.query_expr("x")).error
+        assert (found is None) if error is None else (error in str(found)), (content, found)
+    sent = [request.headers["authorization"] for request in server.seen]
+    assert sent == ["Bearer first-token", "Bearer second-token", "Bearer third-token"]
 
 
-async def test_a_password_file(server: MisbehavingServer, tmp_path: Path) -> None:
+async def test_a_password_is_read_from_a_file(server: MisbehavingServer, tmp_path: Path) -> None:
     file = tmp_path / "password"
-    told = {"username": "ali", "password_file": str(file)}
-    assert f"--prom-password-file {file}: No such file" in await error_of(server.url, **told)
+    options = {"username": "ali", "password_file": str(file)}
+    assert f"--prom-password-file {file}: No such file" in await error_of(server.url, **options)
     file.write_text("open sesame\n")
-    await ask(server.url, **told)
+    await ask(server.url, **options)
     assert server.seen[0].headers["authorization"] == basic("ali", "open sesame")
 
 
-async def test_no_secret_in_any_error_warning_or_repr(server, caplog) -> None:
+async def test_no_error_warning_or_repr_contains_a_secret(server, caplog) -> None:
     def echoes(request: Seen, connection: socket.socket) -> None:
         sent = request.headers["authorization"]
         plain = base64.b64decode(sent.split()[1]).decode() if "Basic" in sent else sent
@@ -105,7 +107,7 @@ async def test_no_secret_in_any_error_warning_or_repr(server, caplog) -> None:
             assert "***" in str(result.error) + str(result.warnings)
             shown += f"{result!r} {config!r} {config} {source!r} {config.credentials()!r}"
     assert not [secret for secret in SECRETS if secret in shown.replace("s3cret-user:", "")]
-    assert not re.search(r"czNjcmV0", shown)  # nor in base64
+    assert not re.search(r"czNjcmV0", shown)  # "s3cret" in base64
     assert server.url in shown
 
 
@@ -140,13 +142,13 @@ WRONG: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("fields", WRONG, ids=str)
-def test_a_wrong_configuration_is_refused(fields: dict[str, object]) -> None:
+def test_a_wrong_configuration_is_an_error_without_secrets(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError) as refused:
         PrometheusConfig(**{"url": "http://p:9090", **fields})
     assert "s3cret" not in str(refused.value)
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_one_error_reports_everything_that_is_wrong() -> None:
     for url in ("http://[::1]:9090", "https://p.example/a/b", "http://münchen.example"):
         assert PrometheusConfig(url + "/").url == url
     with pytest.raises(ValueError) as refused:
@@ -176,7 +178,7 @@ def client(authority: Authority) -> Pair:
     return authority.issue("dynsched")
 
 
-async def test_our_ca_file_counts_and_not_the_environments(
+async def test_the_ca_file_option_is_used_and_the_environment_is_ignored(
     authority: Authority, stranger: Authority, loopback: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = {"ca_file": authority.cert}, {"ca_file": stranger.cert}
@@ -190,7 +192,7 @@ async def test_our_ca_file_counts_and_not_the_environments(
                 {},
                 "TLS: its certificate is not trusted (unable to get local issuer cert",
             ),
-            (authority.cert, {"insecure_skip_verify": True}, "None"),  # does not undo the wish
+            (authority.cert, {"insecure_skip_verify": True}, "None"),  # stays unverified
         ):
             with monkeypatch.context() as patched:
                 if environment is not None:
@@ -199,7 +201,7 @@ async def test_our_ca_file_counts_and_not_the_environments(
         assert len(server.seen) == 3
 
 
-async def test_a_client_certificate(authority, stranger, loopback, client) -> None:
+async def test_a_client_certificate_is_sent(authority, stranger, loopback, client) -> None:
     with MisbehavingServer(tls=authority.server(loopback, clients=authority.cert)) as server:
         ours = {"ca_file": authority.cert, "cert_file": client.cert, "key_file": client.key}
         assert (await ask(server.url, **ours)).error is None
@@ -211,7 +213,7 @@ async def test_a_client_certificate(authority, stranger, loopback, client) -> No
         assert "client certificate?" in await error_of(server.url, **theirs)
 
 
-async def test_tls_files_that_cannot_be_used(authority, loopback, client, tmp_path) -> None:
+async def test_unusable_tls_files_are_clear_errors(authority, loopback, client, tmp_path) -> None:
     text, locked = str(tmp_path / "text.pem"), str(tmp_path / "locked.key")
     (tmp_path / "text.pem").write_text("not PEM")
     command = ("openssl", "ec", "-in", client.key, "-aes128", "-passout", "pass:x", "-out", locked)
@@ -221,7 +223,7 @@ async def test_tls_files_that_cannot_be_used(authority, loopback, client, tmp_pa
             ("/no", None, None, "--prom-ca-file /no: No such file"),
             (text, None, None, f"the CA file {text} holds no certificate in PEM form"),
             (authority.cert, client.cert, "/no", "--prom-key-file /no: No such"),
-            # Nobody is asked for a passphrase, which would wait.
+            # There is no prompt for the passphrase, which would block.
             (authority.cert, client.cert, locked, "the key is encrypted; give one without a pass"),
         ):
             error = await error_of(server.url, ca_file=ca, cert_file=cert, key_file=key)
@@ -229,7 +231,7 @@ async def test_tls_files_that_cannot_be_used(authority, loopback, client, tmp_pa
         assert server.seen == []
 
 
-async def test_rotated_tls_files_are_taken_up(
+async def test_rotated_tls_files_are_read_again(
     authority: Authority, stranger: Authority, loopback: Pair, client: Pair, tmp_path: Path
 ) -> None:
     ca, cert, key = (tmp_path / name for name in ("ca.crt", "tls.crt", "tls.key"))

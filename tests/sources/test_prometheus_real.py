@@ -1,4 +1,4 @@
-"""The Prometheus source against the real program: what the other tests take for granted of it."""
+"""The Prometheus source against a real Prometheus, to verify assumptions of the other tests."""
 
 import time
 
@@ -10,7 +10,7 @@ from dynsched.sources.prometheus import PrometheusSource
 pytestmark = pytest.mark.slow
 
 
-async def test_instant_vectors(source: PrometheusSource) -> None:
+async def test_instant_vectors_are_read(source: PrometheusSource) -> None:
     result = await source.query(Rule(name="load", expr="load_percent", threshold=80))
     assert (result.error, result.warnings) == (None, ())
     assert [sample.value for sample in result.samples] == [91.5, 91.5]
@@ -44,7 +44,7 @@ async def test_instant_vectors(source: PrometheusSource) -> None:
         ),
     ],
 )
-async def test_an_expression_that_gives_no_vector(source, expr, message) -> None:
+async def test_an_expression_without_a_vector_result_is_an_error(source, expr, message) -> None:
     result = await source.query_expr(expr)
     assert result.samples == ()
     assert message in str(result.error)

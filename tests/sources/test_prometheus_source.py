@@ -1,4 +1,4 @@
-"""The Prometheus source against a server that misbehaves in every way that was thought of."""
+"""The Prometheus source against a server that misbehaves in many ways."""
 
 import asyncio
 import gzip
@@ -27,7 +27,9 @@ def at_noon() -> float:
     return NOW
 
 
-async def test_a_rule_becomes_a_request_and_its_answer_samples(server: MisbehavingServer) -> None:
+async def test_a_rule_is_sent_as_a_query_and_the_answer_gives_samples(
+    server: MisbehavingServer,
+) -> None:
     series = ({"instance": "a", "job": "n"}, "91.5"), ({"node": "b"}, "1e-05")
     server.default = http(vector(*series, at=NOW - 2))
     source = source_at(server.url, clock=at_noon, seconds=4)
@@ -47,7 +49,7 @@ async def test_a_rule_becomes_a_request_and_its_answer_samples(server: Misbehavi
 
 
 def tree(kind: str, **more: object) -> dict:
-    """A node of what Prometheus's parse_query answers."""
+    """A syntax node in an answer of Prometheus's parse_query API."""
     return {"type": kind, **more}
 
 
@@ -62,15 +64,13 @@ PLAIN = tree("vectorSelector", name="up", offset=0)
     [
         (tree("binaryExpr", lhs=PLAIN, rhs=SUM), (61, 6000)),
         (PLAIN, (0, 0)),
-        (tree("matrixSelector", range=0, offset=0), None),  # [5m*2], which it does not work out
+        (tree("matrixSelector", range=0, offset=0), None),  # [5m*2], which is not computed there
         (tree("matrixSelector", range="5m"), None),
         ({"args": ["up"]}, None),
         ([], None),
     ],
 )
-async def test_how_far_back_an_expression_reads_as_the_server_parses_it(
-    server, data, reach
-) -> None:
+async def test_the_reach_of_an_expression_is_taken_from_the_server(server, data, reach) -> None:
     server.default = http(json.dumps({"status": "success", "data": data}))
     assert await source_at(server.url).reach("rate(x[1.5h])") == reach
     assert server.seen[0].path == "/api/v1/parse_query"
@@ -80,14 +80,16 @@ async def test_how_far_back_an_expression_reads_as_the_server_parses_it(
 
 
 @pytest.mark.parametrize(("suffix", "prefix"), [("/", ""), ("/select/0/p/", "/select/0/p")])
-async def test_a_path_prefix_and_a_long_expression(server, suffix, prefix) -> None:
+async def test_the_url_may_have_a_path_and_the_expression_may_be_long(
+    server, suffix, prefix
+) -> None:
     expr = " or ".join(f'up{{instance="{number}"}}' for number in range(5000))
     assert (await ask(server.url + suffix, expr)).error is None
     assert server.seen[0].path == prefix + "/api/v1/query"
     assert server.seen[0].form["query"] == expr
 
 
-async def test_get_where_post_is_refused_and_post_again_the_next_time(server) -> None:
+async def test_get_is_used_if_post_is_rejected_and_the_next_query_tries_post_again(server) -> None:
     replies = iter([http("read only", 501), http(GOOD), http(GOOD)])
     server.default = lambda _, connection: connection.sendall(next(replies))
     source = source_at(server.url)
@@ -108,12 +110,12 @@ SPECIAL = ["nan", "inf", "-inf", "-0.0", "1000000.0"]
         (http(vector()), []),
         (http('{"status": "success", "data": {"resultType": "vector", "result": null}}'), []),
         (http(vector(*(({"i": v}, v) for v in ("NaN", "+Inf", "-Inf", "-0", "1e+06")))), SPECIAL),
-        # Prometheus sends it so as soon as it is larger than 2 KiB when it is compressed.
+        # Prometheus sends an answer in chunks if it is larger than 2 KiB after compression.
         (chunked(gzip.compress(MANY), Content_Encoding="gzip"), [f"{n}.0" for n in range(1000)]),
     ],
     ids=["empty", "null", "special values", "compressed in chunks"],
 )
-async def test_a_good_answer_however_it_is_sent(server, reply, values) -> None:
+async def test_a_good_answer_is_read_in_each_form(server, reply, values) -> None:
     server.default = reply
     result = await ask(server.url)
     assert (result.error, result.warnings) == (None, ())
@@ -121,7 +123,7 @@ async def test_a_good_answer_however_it_is_sent(server, reply, values) -> None:
     assert "gzip" in server.seen[0].headers["accept-encoding"]
 
 
-async def test_warnings_make_an_answer_partial_and_infos_do_not(server: MisbehavingServer) -> None:
+async def test_warnings_are_kept_and_infos_are_not(server: MisbehavingServer) -> None:
     server.replies["partial"] = http(vector(({}, "1"), warnings=["store-2 is\ndown"]))
     server.replies["hint"] = http(vector(({}, "1"), infos=["metric might not be a counter"]))
     server.replies["cluster"] = http(vector(({}, "1"), isPartial=True))
@@ -130,7 +132,7 @@ async def test_warnings_make_an_answer_partial_and_infos_do_not(server: Misbehav
     assert "isPartial" in (await ask(server.url, "cluster")).warnings[0]
 
 
-async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None:
+async def test_a_native_histogram_is_left_out_and_the_other_series_are_kept(server) -> None:
     body = json.loads(vector(({"i": "a"}, "1"), ({"i": "b"}, "2")))
     odd = {"metric": {"i": "c"}, "histogram": [1000.0, {"count": "1"}]}
     body["data"]["result"].insert(1, odd)
@@ -143,7 +145,7 @@ async def test_a_native_histogram_does_not_cost_the_other_series(server) -> None
     assert "every series of the answer is a native histogram" in str((await ask(server.url)).error)
 
 
-async def test_a_value_that_is_no_number_does_not_cost_the_others(server) -> None:
+async def test_a_value_that_is_no_number_is_nan_and_the_others_are_kept(server) -> None:
     server.default = http(vector(({"i": "a"}, "0x1"), ({"i": "b"}, "2")))
     result = await ask(server.url)
     assert result.error is None
@@ -153,7 +155,7 @@ async def test_a_value_that_is_no_number_does_not_cost_the_others(server) -> Non
 @pytest.mark.parametrize(
     ("sample_at", "date", "expected"),
     [
-        (NOW - 30, NOW, NOW - 30),  # truly old
+        (NOW - 30, NOW, NOW - 30),  # the sample is old
         (NOW + 360, NOW + 360, NOW),  # the server's clock is ahead
         (NOW - 400, NOW - 360, NOW - 40),  # behind, and the sample is old
         (NOW + 0.9, NOW, NOW),  # Date has whole seconds only
@@ -161,7 +163,7 @@ async def test_a_value_that_is_no_number_does_not_cost_the_others(server) -> Non
         *((NOW - 5, bad, NOW - 5) for bad in ("yesterday", "Fri, 99 Nov 2026 10:00:00 GMT")),
     ],
 )
-async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
+async def test_the_age_of_a_sample_is_measured_by_the_server_clock(
     server, sample_at, date, expected
 ) -> None:
     clock = {"Date": date} if isinstance(date, str) else {"date": date}
@@ -175,10 +177,12 @@ async def test_the_age_of_a_sample_is_taken_by_the_servers_clock(
     [
         ([NOW + 5, f"{NOW - 25.5}"], NOW + 5, 30.5),  # VictoriaMetrics, whose clock is ahead
         ([NOW, f"{NOW + 3}"], NOW, 0.0),
-        *((odd, NOW, 0.0) for odd in (None, [NOW, "NaN"], 503)),  # ours
+        *((odd, NOW, 0.0) for odd in (None, [NOW, "NaN"], 503)),  # our clock is used
     ],
 )
-async def test_samples_are_older_by_what_the_server_is_behind(server, value, now, behind) -> None:
+async def test_the_delay_of_the_server_is_added_to_the_age_of_samples(
+    server, value, now, behind
+) -> None:
     result = [{"metric": {}, "value": value}] if isinstance(value, list) else []
     fails = value == 503
     server.replies["vector(time())"] = plain("no", 503) if fails else data("vector", result)
@@ -196,7 +200,7 @@ def matrix(series: list[Any], **more: Any) -> str:
     return json.dumps({"status": "success", "data": data, **more})
 
 
-async def test_a_range(server: MisbehavingServer) -> None:
+async def test_a_range_query_gives_series(server: MisbehavingServer) -> None:
     result = [
         {"metric": {"i": "a"}, "values": [[1000, "1"], [1010, "NaN"], [1020.5, "3"]]},
         {"metric": {"i": "c"}, "histograms": [[1000, {}]]},
@@ -210,8 +214,8 @@ async def test_a_range(server: MisbehavingServer) -> None:
     bad = await source.query_range("bad", 1, 2, 1)
     assert (bad.series, "exceeded maximum resolution" in str(bad.error)) == ((), True)
     assert server.seen[0].path == "/api/v1/query_range"
-    asked = server.seen[0].form
-    assert (asked["start"], asked["end"], asked["step"]) == ("1000.000", "1020.500", "10.000")
+    form = server.seen[0].form
+    assert (form["start"], form["end"], form["step"]) == ("1000.000", "1020.500", "10.000")
     assert spans.error is None
     assert [span.labels for span in spans.series] == [{"i": "a"}]
     assert [point[0] for point in spans.series[0].points] == [1000, 1010, 1020.5]
@@ -272,7 +276,7 @@ BAD: list[tuple[Reply | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("reply", "message"), BAD, ids=[message for _, message in BAD])
-async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
+async def test_a_bad_answer_is_one_clear_error_and_affects_no_other_query(
     server: MisbehavingServer, reply: Reply | bytes, message: str
 ) -> None:
     server.replies["bad"] = reply
@@ -286,15 +290,15 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
     assert "\n" not in bad.error
     assert len(bad.error) < 600
     assert [len(result.samples) for result in (before, after)] == [1, 1]
-    asked = [request.method for request in server.seen if request.form["query"] == "bad"]
-    assert asked == (["POST", "GET"] if "405" in message else ["POST"])  # nothing is asked again
+    methods = [request.method for request in server.seen if request.form["query"] == "bad"]
+    assert methods == (["POST", "GET"] if "405" in message else ["POST"])  # there is no retry
 
 
 @pytest.mark.parametrize(
     ("reply", "refused"),
     [
         (http(error_body("bad_data", PARSE), 400), True),
-        (http(error_body("422", PARSE), 422), True),  # as VictoriaMetrics
+        (http(error_body("422", PARSE), 422), True),  # VictoriaMetrics
         *((data(kind), True) for kind in ("scalar", "string", "matrix")),
         (data("streams"), False),
         (http(error_body("unavailable", "starting"), 503), False),
@@ -302,13 +306,15 @@ async def test_a_bad_answer_is_one_clear_error_and_harms_no_other_query(
         (plain("<html><title>400 Bad Request</title></html>", 400), False),
     ],
 )
-async def test_only_what_is_wrong_in_itself_is_refused(server, reply, refused) -> None:
-    """At a wrong URL the rules are not to blame."""
+async def test_a_result_is_refused_only_if_the_query_itself_is_wrong(
+    server, reply, refused
+) -> None:
+    """A wrong URL does not mean that the rules are wrong."""
     server.replies["bad"] = reply
     assert (await source_at(server.url).query_expr("bad")).refused is refused
 
 
-async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -> None:
+async def test_a_redirect_is_not_read_and_sends_no_credentials_elsewhere(server) -> None:
     with MisbehavingServer() as other:
         head = http("", 307, length=1 << 40, Location=f"{other.url}/api/v1/query")
         server.default = endless(server, head, b"x" * 65536)
@@ -317,7 +323,7 @@ async def test_a_redirect_is_not_read_and_takes_no_credential_anywhere(server) -
 
 
 def endless(server: MisbehavingServer, head: bytes, more: bytes, pause: float = 0) -> Reply:
-    """With a pause each piece comes in good time, and the whole never."""
+    """A reply that never ends. With a ``pause``, each piece arrives within any read timeout."""
 
     def reply(_: Seen, connection: socket.socket) -> None:
         connection.sendall(head)
@@ -327,8 +333,8 @@ def endless(server: MisbehavingServer, head: bytes, more: bytes, pause: float = 
     return reply
 
 
-async def test_an_answer_larger_than_the_limit_is_not_kept(server: MisbehavingServer) -> None:
-    bomb = gzip.compress(b" " * (200 << 20), 1)  # 200 MiB in less than one
+async def test_an_answer_larger_than_the_limit_is_an_error(server: MisbehavingServer) -> None:
+    bomb = gzip.compress(b" " * (200 << 20), 1)  # 200 MiB in less than 1 MiB
     server.replies["bomb"] = http(bomb, Content_Encoding="gzip")
     server.replies["bomb in chunks"] = chunked(bomb, 65536, Content_Encoding="gzip")
     server.replies["endless"] = endless(server, b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65536)
@@ -338,7 +344,7 @@ async def test_an_answer_larger_than_the_limit_is_not_kept(server: MisbehavingSe
         assert wanted in error
 
 
-async def test_a_rule_that_forgets_to_aggregate_fails_alone(server) -> None:
+async def test_a_rule_that_does_not_aggregate_fails_without_affecting_others(server) -> None:
     cores = [{"instance": str(core % 5), "cpu": str(core)} for core in range(11)]
     server.replies["bad"] = http(vector(*((labels, "1") for labels in cores)))
     past = [{"metric": labels, "values": [[1, "2"]]} for labels in cores]
@@ -358,7 +364,9 @@ async def test_a_rule_that_forgets_to_aggregate_fails_alone(server) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "rules"), [(0, 1), (300, 20), (65_000, 200)])
-def test_a_sample_a_node_always_fits_and_small_clusters_share_the_memory(nodes, rules) -> None:
+def test_the_limit_allows_two_series_per_node_and_small_clusters_share_the_memory(
+    nodes, rules
+) -> None:
     limit = answer_limit(nodes, rules)
     assert limit.series >= 2 * nodes
     assert limit.size >= 2_000 * nodes
@@ -366,7 +374,7 @@ def test_a_sample_a_node_always_fits_and_small_clusters_share_the_memory(nodes, 
     assert rules * limit.size <= max(8 << 20, 2048 * nodes * rules)
 
 
-async def test_connection_refused() -> None:
+async def test_a_refused_connection_is_a_clear_error() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert await error_of(url) == (
         f"Prometheus at {url}: connection refused; is it running there, and is the port right?"
@@ -382,9 +390,9 @@ async def test_connection_refused() -> None:
         (b"HTTP/1.1 200 OK\r\n\r\n" + GOOD.encode(), b" ", READING),
         (http("", 500, length=9999), b" ", READING),
     ],
-    ids=["hangs", "drips headers", "hangs in the body", "drips it", "an error"],
+    ids=["hangs", "drips headers", "hangs in the body", "drips the body", "drips an error"],
 )
-async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
+async def test_a_slow_answer_ends_at_the_timeout_and_affects_no_other_query(
     server, head, more, phase
 ) -> None:
     server.replies["slow"] = endless(server, head, more, 0.05)
@@ -395,14 +403,14 @@ async def test_a_slow_server_costs_its_own_query_the_timeout_and_not_more(
     result = await source_at(server.url, seconds=0.8).query_expr("slow")
     assert result.samples == ()
     assert f"{server.url}: no answer within 0.8 s ({phase})" in str(result.error)
-    assert 0.7 < result.duration < 60  # the server would never end
+    assert 0.7 < result.duration < 60  # the reply itself never ends
 
 
-async def test_more_queries_than_threads_wait_within_their_own_timeout(server) -> None:
+async def test_queries_that_wait_for_a_thread_end_at_their_own_timeout(server) -> None:
     server.replies["hang"] = server.hang
     source = source_at(server.url, slots=2, seconds=0.5)
     hanging = [asyncio.create_task(source.query_expr("hang")) for _ in range(2)]
-    await asyncio.sleep(0)  # they take both threads
+    await asyncio.sleep(0)  # they occupy both threads
     waits = await source.query_expr("good")
     assert waits.error is None or "no answer within 0.5 s" in waits.error
     assert all(f"({WAITING})" in str(result.error) for result in await asyncio.gather(*hanging))
@@ -424,13 +432,13 @@ asyncio.run(main())
 """
 
 
-def test_a_resolver_that_hangs_holds_up_neither_the_query_nor_the_exit() -> None:
+def test_a_hanging_resolver_blocks_neither_the_query_nor_the_exit() -> None:
     done = run(sys.executable, "-c", HANGING_RESOLVER)
     assert "no answer within 0.3 s (while " in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_a_defect_costs_one_query(server, caplog) -> None:
+async def test_an_unexpected_exception_fails_one_query_and_is_logged(server, caplog) -> None:
     times = iter([1.0])
 
     def broken() -> float:

@@ -1,4 +1,4 @@
-"""The parser of Prometheus's answers against whatever bytes there are."""
+"""The parser of Prometheus's answers, given arbitrary bytes."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def body_of(kind: str, result: Any, **more: Any) -> bytearray:
 
 
 def read(body: bytes) -> list[Any]:
-    """In both ways; nothing is raised but errors of one line."""
+    """Parse the body as a vector and as a range; the only exceptions are one-line errors."""
     found: list[Any] = []
     errors: list[str] = []
     for parse in (read_vector, read_spans):
@@ -47,7 +47,7 @@ def read(body: bytes) -> list[Any]:
 
 @given(st.binary(max_size=200) | anything.map(lambda body: json.dumps(body).encode()))
 @example(b"[[[[]]]]")
-def test_bytes_never_raise_and_never_become_samples(body: bytes) -> None:
+def test_arbitrary_bytes_give_an_error_and_no_samples(body: bytes) -> None:
     assert read(body) == []
 
 
@@ -58,12 +58,14 @@ def test_bytes_never_raise_and_never_become_samples(body: bytes) -> None:
         st.sampled_from(["status", "data", "warnings", "error", "isPartial"]), anything
     ),
 )
-def test_any_part_may_be_something_else(kind: str, result: Any, more: dict[str, Any]) -> None:
+def test_any_part_of_the_answer_may_be_of_another_type(
+    kind: str, result: Any, more: dict[str, Any]
+) -> None:
     assert all(isinstance(found.labels, dict) for found in read(body_of(kind, result, **more)))
 
 
 @given(vectors)
-def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], float, str]]) -> None:
+def test_a_good_answer_is_read_completely(wanted: list[tuple[dict[str, str], float, str]]) -> None:
     body = body_of("vector", [{"metric": each, "value": [at, text]} for each, at, text in wanted])
     samples, warnings = read_vector(body, CLOCKS, LIMIT)
     assert warnings == ()
@@ -73,7 +75,7 @@ def test_a_good_answer_is_kept_whole(wanted: list[tuple[dict[str, str], float, s
 
 
 @pytest.mark.parametrize("depth", [10, 200_000])
-def test_nesting_without_end(depth: int) -> None:
+def test_deep_nesting_gives_no_samples(depth: int) -> None:
     body = b'{"status":"success","data":{"resultType":"vector","result":%b}}'
     assert read(b'{"status":' + b"[" * depth) == []
     assert read(body % (b"[" * depth + b"]" * depth)) == []
@@ -86,10 +88,10 @@ def test_a_sample_is_never_from_the_future(timestamp: float, date: float) -> Non
         assert Clocks(1e9, known).local_of(timestamp) <= 1e9
 
 
-def test_warnings_are_few_even_when_all_is_odd() -> None:
+def test_the_number_of_warnings_is_limited() -> None:
     odd: list[Any] = [{"metric": {}, "histogram": [n, {}]} for n in range(50)]
     odd.append({"metric": {}, "value": [1, "NaN"]})
     body = body_of("vector", odd, warnings=[f"store {n} is down" for n in range(50)])
-    [sample], told = read_vector(body, CLOCKS, LIMIT)
+    [sample], found = read_vector(body, CLOCKS, LIMIT)
     assert math.isnan(sample.value)
-    assert (len(told), told[0], told[-1]) == (11, "store 0 is down", "and 41 more warnings")
+    assert (len(found), found[0], found[-1]) == (11, "store 0 is down", "and 41 more warnings")

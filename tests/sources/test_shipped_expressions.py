@@ -1,4 +1,4 @@
-"""CPU expressions that we ship, on a real Prometheus whose counters dip as node-exporter's do."""
+"""The shipped CPU expressions on a real Prometheus, whose counters dip as node-exporter's do."""
 
 from collections.abc import Iterator
 
@@ -15,17 +15,21 @@ from dynsched.rules.file import load_rules
 DIPPED_AT = NOW - 600
 NAME = "node_cpu_seconds_total"
 LOAD = 30.0
-"""Percent of each core, on every node."""
+"""Load of each core on every node, in percent."""
 
 
 def counter(per_second: float, dip: float) -> Points:
-    """It has counted for months, so that all of it in two minutes is far more than can be."""
+    """A counter with months of CPU time. If a dip makes all of it count as new, the rate over two
+    minutes is far above any possible value.
+    """
     for at in range(NOW - 1800, NOW, STEP):
         yield at, 5e6 + per_second * (at - NOW) - (dip if at >= DIPPED_AT else 0)
 
 
 def past() -> Past:
-    """Nodes named after the mode whose counter on the first of eight cores dips by 0.02."""
+    """Series of five nodes with eight cores. On four nodes, the first core's counter of the mode
+    after which the node is named dips by 0.02 s.
+    """
     per_second = {"idle": 1 - LOAD / 100, "user": LOAD / 100, "iowait": 0.0, "steal": 0.0}
     return {
         NAME: [
@@ -71,13 +75,13 @@ async def values(prometheus: Process, expr: str) -> list[float]:
 
 
 @pytest.mark.parametrize("expr", SHIPPED)
-async def test_a_counter_that_dips_makes_no_node_hot_and_none_idle(dips, expr) -> None:
+async def test_a_dipping_counter_makes_no_node_look_hot_or_idle(dips, expr) -> None:
     assert "[2m]" in expr or "[5m]" in expr
     found = await values(dips, expr)
     assert LOAD - 4 < min(found) <= max(found) < LOAD + 0.1
 
 
 @pytest.mark.parametrize("expr", UNBOUNDED)
-async def test_the_dips_are_such_that_they_do_so_without_the_bound(dips, expr) -> None:
+async def test_without_a_bound_the_dips_make_nodes_look_hot_or_idle(dips, expr) -> None:
     found = await values(dips, expr)
     assert min(found) < -100_000 or max(found) > 99

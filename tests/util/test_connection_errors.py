@@ -1,4 +1,4 @@
-"""One table of causes: every HTTP client of dynsched explains a failure by the same words."""
+"""The causes of connection failures: all HTTP clients of dynsched explain them alike."""
 
 import errno
 import http.client
@@ -50,14 +50,14 @@ FAILURES: dict[Cause, list[tuple[Exception, str]]] = {
 
 
 @pytest.mark.parametrize("cause", FAILURES, ids=lambda cause: cause.name)
-def test_each_error_has_its_cause_and_words(cause) -> None:
+def test_each_error_has_a_cause_and_a_text(cause) -> None:
     for error, text in FAILURES[cause]:
         found = find_failure(error)
         assert found is not None
         assert (found.cause, str(found)) == (cause, text)
 
 
-def test_the_cause_is_found_inside_of_what_the_libraries_make_of_it() -> None:
+def test_the_cause_is_found_inside_the_exceptions_of_libraries() -> None:
     inner = ConnectionRefusedError(111, "Connection refused")
     wrapped = requests.exceptions.ConnectionError(
         urllib3.exceptions.MaxRetryError(None, "/", urllib3.exceptions.ProtocolError("x", inner))  # type: ignore[arg-type]

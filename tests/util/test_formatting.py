@@ -1,4 +1,4 @@
-"""Numbers and moments as people and Kubernetes read them."""
+"""Numbers and times as people and Kubernetes read them."""
 
 import pytest
 
@@ -22,11 +22,11 @@ from dynsched.util.formatting import (
         (1073741824.5, "1073741824", "1073741824.5"),
     ],
 )
-def test_a_value_is_short_and_a_threshold_as_it_was_configured(value, text, threshold) -> None:
+def test_a_value_is_rounded_and_a_threshold_is_shown_as_configured(value, text, threshold) -> None:
     assert (format_value(value), format_threshold(value)) == (text, threshold)
 
 
-def test_a_moment_is_utc_to_the_second_or_with_six_digits() -> None:
+def test_a_time_is_formatted_in_utc_to_the_second_or_microsecond() -> None:
     assert format_value(None) == "?"
     assert format_time(0) == "1970-01-01T00:00:00Z"
     assert format_time(1795176120.9) == "2026-11-20T12:02:00Z"
@@ -39,7 +39,7 @@ def test_a_moment_is_utc_to_the_second_or_with_six_digits() -> None:
     [
         ("2026-11-20T12:02:00Z", 1795176120.0),
         ("2026-11-20T13:02:00.500000+01:00", 1795176120.5),
-        ("2026-11-20T12:02:00", None),  # in which zone?
+        ("2026-11-20T12:02:00", None),  # without a time zone
         ("yesterday", None),
         ("", None),
         (None, None),
@@ -47,9 +47,9 @@ def test_a_moment_is_utc_to_the_second_or_with_six_digits() -> None:
         ("0001-01-01T00:00:00Z", None),
         ("1970-01-01T00:00:00Z", 0.0),
         ("9999-12-31T23:59:59Z", None),
-        ("0001-01-01T00:00:00+14:00", None),  # in no year that can be written
+        ("0001-01-01T00:00:00+14:00", None),  # in UTC it is outside the years 1 to 9999
         ("9999-12-31T23:59:59-23:59", None),
     ],
 )
-def test_a_time_is_read_where_it_is_one(text: object, seconds: float | None) -> None:
+def test_a_time_is_parsed_or_none(text: object, seconds: float | None) -> None:
     assert parse_time(text) == seconds

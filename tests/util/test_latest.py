@@ -1,4 +1,4 @@
-"""The newest value, for subscribers of any speed."""
+"""`Latest` gives its newest value to subscribers of any speed."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from dynsched.util.latest import Latest
 
 
-async def test_a_slow_subscriber_misses_values_and_never_the_newest() -> None:
+async def test_a_slow_subscriber_may_miss_values_but_never_the_newest() -> None:
     latest, seen = Latest[str](), list[str]()
 
     async def subscribe() -> None:
@@ -26,7 +26,7 @@ async def test_a_slow_subscriber_misses_values_and_never_the_newest() -> None:
     assert seen == ["first", "last"]
 
 
-async def test_one_that_gives_up_waiting_loses_nothing() -> None:
+async def test_a_subscriber_that_stops_waiting_loses_no_value() -> None:
     latest = Latest[str]()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):

@@ -1,4 +1,4 @@
-"""Log lines: their form, and what is logged how often."""
+"""Log lines: their format, and how often they are repeated."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger("dynsched.test")
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
+def _restored_logging() -> Iterator[None]:
     logging.captureWarnings(capture=False)  # tests of other modules may have left it on
     handlers = logging.getLogger().handlers
     yield
@@ -35,7 +35,7 @@ def _logging_as_before() -> Iterator[None]:
     logging.captureWarnings(capture=False)
 
 
-def test_json_has_a_time_with_a_zone_and_fields_of_its_own(capsys) -> None:
+def test_a_json_line_has_a_time_in_utc_and_the_extra_fields(capsys) -> None:
     configure_logging("json", "info")
     before = datetime.now(UTC)
     with logging_aside():
@@ -43,16 +43,16 @@ def test_json_has_a_time_with_a_zone_and_fields_of_its_own(capsys) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("warnings.filters", [])
             warnings.warn("old", UserWarning, stacklevel=1)
-    line, of_python = map(json.loads, capsys.readouterr().err.splitlines())
+    line, warning = map(json.loads, capsys.readouterr().err.splitlines())
     at = line.pop("time")
     logged = {"level": "INFO", "logger": "dynsched.test", "message": "mark node n1"}
     assert line == logged | {"node": "n1", "rule": ["cpu"]}
     assert at.endswith("Z")
     assert abs((datetime.fromisoformat(at) - before).total_seconds()) < 60
-    assert of_python["logger"] == "py.warnings"
+    assert warning["logger"] == "py.warnings"
 
 
-def test_text_is_for_people_and_has_the_same_time_in_every_zone(capsys) -> None:
+def test_a_text_line_is_for_people_and_has_its_time_in_utc(capsys) -> None:
     configure_logging("text", "info")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "Asia/Shanghai")
@@ -60,13 +60,13 @@ def test_text_is_for_people_and_has_the_same_time_in_every_zone(capsys) -> None:
         logger.info("mark node %s", "n1", extra={"node": "n1"})
     time.tzset()
     (line,) = capsys.readouterr().err.splitlines()
-    at, told = line.split(maxsplit=1)
-    assert told == "INFO    mark node n1"
+    at, rest = line.split(maxsplit=1)
+    assert rest == "INFO    mark node n1"
     assert at.endswith("Z")
     assert abs((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()) < 60
 
 
-def test_a_reader_that_stopped_holds_nobody_up_and_gets_the_first_lines_later(
+def test_a_reader_that_does_not_read_blocks_no_logger_and_gets_the_first_lines_later(
     monkeypatch,
 ) -> None:
     reading, writing = os.pipe()
@@ -84,7 +84,7 @@ def test_a_reader_that_stopped_holds_nobody_up_and_gets_the_first_lines_later(
     assert len(kept) < len(lines)
 
 
-def test_the_last_words_come_out(capsys) -> None:
+def test_an_unexpected_exception_at_the_end_is_logged_after_all_lines(capsys) -> None:
     configure_logging("json", "info")
 
     def fail() -> None:
@@ -98,7 +98,7 @@ def test_the_last_words_come_out(capsys) -> None:
     assert "ZeroDivisionError" in last["exc_info"]
 
 
-def test_lines_that_callers_cause_are_logged_once_a_minute_by_their_kind(caplog) -> None:
+def test_lines_that_callers_cause_are_logged_once_a_minute_per_kind(caplog) -> None:
     quiet = quiet_logger("dynsched.test.quiet")
     for number in range(10):
         quiet.warning("caller %d", number)
@@ -106,12 +106,12 @@ def test_lines_that_callers_cause_are_logged_once_a_minute_by_their_kind(caplog)
     assert [record.getMessage() for record in caplog.records] == ["caller 0", "another caller 0"]
 
 
-def test_a_kind_of_trouble_is_new_once_however_its_numbers_change() -> None:
+def test_a_kind_of_trouble_is_new_only_once_whatever_its_numbers() -> None:
     logged = LoggedKinds()
     assert logged.is_new("server", "no answer within 10 s")
     assert not logged.is_new("server", "no answer within 11 s")
     assert logged.is_new("server", "connection refused")
-    assert not logged.is_new("server", "no answer within 12 s")  # two kinds take turns
+    assert not logged.is_new("server", "no answer within 12 s")  # two kinds alternate
     assert logged.is_new("another server", "connection refused")
     assert logged.forget("server")
     assert not logged.forget("server")
@@ -130,11 +130,13 @@ def test_a_kind_of_trouble_is_new_once_however_its_numbers_change() -> None:
         (False, "Prometheus's answer isn't JSON", "Prometheus's answer isn't there"),
     ],
 )
-def test_the_same_trouble_in_other_numbers_and_names(same: bool, one: str, other: str) -> None:
+def test_texts_that_differ_only_in_numbers_and_names_are_of_one_kind(
+    same: bool, one: str, other: str
+) -> None:
     assert (trouble_kind(one) == trouble_kind(other)) is same
 
 
-def test_a_bounded_number_of_kinds_is_logged_until_the_trouble_is_over() -> None:
+def test_the_number_of_logged_kinds_is_limited_until_the_trouble_is_over() -> None:
     logged = LoggedKinds()
     kinds = ["trouble " + "x" * number for number in range(2 * MAX_KINDS)]
     assert sum(logged.is_new("a", kind) for kind in kinds) == MAX_KINDS

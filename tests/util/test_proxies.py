@@ -1,5 +1,7 @@
-"""Which proxy each client asks, that none of them reads ~/.netrc, and that credentials of a
-kubeconfig go by TLS only. One server is the proxy and what is behind it: its requests show which.
+"""The proxy that each client uses. No client reads ~/.netrc, and credentials of a kubeconfig are
+sent over TLS only.
+
+One server is both the proxy and the target; its requests show which of the two was used.
 """
 
 import asyncio
@@ -40,12 +42,12 @@ def _bare_environment(monkeypatch, tmp_path) -> None:
     netrc = tmp_path / "netrc"
     netrc.touch(0o600)
     netrc.write_text("default login someone password else\n")
-    monkeypatch.setenv("NETRC", str(netrc))  # in every test: nobody may read it
+    monkeypatch.setenv("NETRC", str(netrc))  # in every test, because no client must read it
 
 
 # The rules are those of Go's httpproxy.
 EVERY = {"HTTP_PROXY": "http://p:3128", "HTTPS_PROXY": "https://me:pw@s:3129"}
-# What NO_PROXY lists, which URLs are asked directly by it, and which by the proxy.
+# For each value of NO_PROXY, URLs that are requested directly, and URLs that use the proxy.
 EXCEPTED: dict[str, tuple[list[str], list[str]]] = {
     "": (["http://localhost:9090", "http://127.8.9.1:9090", "http://[::1]:9090"],  # this machine
          ["http://10.1.2.3", "http://localhost.example"]),
@@ -71,7 +73,7 @@ EXCEPTED: dict[str, tuple[list[str], list[str]]] = {
     "KUBE.example": (["https://Kube.EXAMPLE"], []),
     "kube.example:6443": (["https://kube.example:6443"], ["https://kube.example"]),
     " a.example ,, kube.example ": (["http://kube.example"], []),
-    # what is no entry
+    # invalid entries
     ":80": ([], ["http://kube.example"]),
     "10.0.0.0/99": ([], ["http://10.0.0.1"]),
     ".": ([], ["http://kube.example"]),
@@ -98,7 +100,7 @@ CHOSEN: list[tuple[str, dict[str, str], str | None]] = [
 ]
 
 
-def test_each_scheme_has_its_variable_and_a_proxys_password_is_for_the_proxy_only() -> None:
+def test_each_scheme_has_its_variable_and_the_proxy_password_is_not_shown() -> None:
     for url, environ, expected in CHOSEN:
         found = proxy_for(url, environ)
         assert (found.url if found else None) == expected
@@ -116,8 +118,8 @@ UNUSABLE = {
 }
 
 
-async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, tmp_path) -> None:
-    for value, said in UNUSABLE.items():
+async def test_every_client_reports_an_unusable_proxy(monkeypatch, tmp_path) -> None:
+    for value, message in UNUSABLE.items():
         monkeypatch.setenv("HTTP_PROXY", value)
         with pytest.raises(ProxyError) as unusable:
             proxy_for("http://a.example")
@@ -129,13 +131,15 @@ async def test_a_proxy_that_cannot_be_used_is_told_by_every_client(monkeypatch, 
             push(CollectOptions("http://push.example", ip="10.0.0.7"), Memory(2, 1))
         with pytest.raises(ValueError, match="HTTP_PROXY") as prometheus:
             PrometheusConfig("http://prometheus.example")
-        for told in (str(each.value) for each in (unusable, config, client, collect, prometheus)):
-            assert said in told
-            assert "s3cret" not in told
+        for error in (str(each.value) for each in (unusable, config, client, collect, prometheus)):
+            assert message in error
+            assert "s3cret" not in error
 
 
 class World:
-    """A proxy, and at ``direct``, which does not count as loopback, what can be had without it."""
+    """A proxy, and a server at ``direct`` that can be reached without it. The address of the latter
+    does not count as loopback.
+    """
 
     def __init__(self, server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> None:
         self.server = server
@@ -196,11 +200,11 @@ KUBE = [ask_kube, watch_nodes]
 
 
 @pytest.mark.parametrize("ask", KUBE)
-async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
+async def test_the_api_server_is_requested_through_the_proxy_that_kubectl_would_use(
     world, tmp_path, ask
 ) -> None:
-    ways: list[tuple[bool, str, str]] = [(False, "", ""), (True, "", "me:pw@")]
-    for proxied, no_proxy, user in (*ways, (True, "0.0.0.0/8", "me:pw@")):
+    cases: list[tuple[bool, str, str]] = [(False, "", ""), (True, "", "me:pw@")]
+    for proxied, no_proxy, user in (*cases, (True, "0.0.0.0/8", "me:pw@")):
         if proxied:
             world.proxied(no_proxy=no_proxy, user=user)
         await ask(kubeconfig(tmp_path, world.direct))
@@ -209,7 +213,9 @@ async def test_the_api_server_is_asked_by_the_proxy_that_kubectl_would_take(
 
 
 @pytest.mark.parametrize("ask", KUBE)
-async def test_no_credentials_go_to_an_api_server_by_plain_http(world, tmp_path, ask) -> None:
+async def test_no_credentials_are_sent_to_an_api_server_over_plain_http(
+    world, tmp_path, ask
+) -> None:
     token = tmp_path / "token"
     token.write_text("tok")
     version = "client.authentication.k8s.io/v1"
@@ -232,7 +238,7 @@ async def test_no_credentials_go_to_an_api_server_by_plain_http(world, tmp_path,
 
 
 @pytest.mark.parametrize("ask", KUBE)
-async def test_every_request_is_made_as_the_user_of_the_kubeconfig(world, tmp_path, ask) -> None:
+async def test_every_request_impersonates_the_user_of_the_kubeconfig(world, tmp_path, ask) -> None:
     await ask(kubeconfig(tmp_path, world.direct, user={"as": "jane", "as-groups": ["a", "b"]}))
     sent = {
         (seen.headers.get("impersonate-user"), seen.headers.get("impersonate-group"))
@@ -242,7 +248,7 @@ async def test_every_request_is_made_as_the_user_of_the_kubeconfig(world, tmp_pa
 
 
 @pytest.mark.parametrize("ask", KUBE)
-async def test_no_token_goes_to_where_the_api_server_redirects(world, tmp_path, ask) -> None:
+async def test_no_token_is_sent_to_the_target_of_a_redirect(world, tmp_path, ask) -> None:
     authority = Authority(tmp_path, "ca")
     tls = authority.server(authority.issue("server", "IP:127.0.0.1"))
     ca = {"certificate-authority": authority.cert}
@@ -257,7 +263,7 @@ async def test_no_token_goes_to_where_the_api_server_redirects(world, tmp_path, 
     assert world.server.seen == []
 
 
-async def test_by_tls_a_user_in_the_url_comes_before_the_token(tmp_path, world) -> None:
+async def test_over_tls_a_user_in_the_url_takes_precedence_over_the_token(tmp_path, world) -> None:
     authority = Authority(tmp_path, "ca")
     tls = authority.server(authority.issue("server", "IP:127.0.0.1"))
     ca = {"certificate-authority": authority.cert}
@@ -269,23 +275,25 @@ async def test_by_tls_a_user_in_the_url_comes_before_the_token(tmp_path, world) 
             assert server.seen[-1].headers["authorization"] == sent
 
 
-async def test_a_proxy_in_the_kubeconfig_comes_first(world, tmp_path) -> None:
+async def test_a_proxy_in_the_kubeconfig_takes_precedence(world, tmp_path) -> None:
     world.proxied(no_proxy="*")
     own = {"proxy-url": f"http://127.0.0.1:{world.server.port}"}
     await ask_kube(kubeconfig(tmp_path, "http://kube.example:6443", **own))
     assert world.by_proxy
     socks = {"proxy-url": "socks5://p:1080"}
-    told = "its proxy-url: a proxy by socks5:// is not support"
+    unsupported = "its proxy-url: a proxy by socks5:// is not support"
     wrong = "its server is not a URL like https://host:6443"
-    for server, cluster, said in (
-        (world.direct, socks, told), ("http://[::", {}, wrong), ("https://k.test:port", {}, wrong)
-    ):  # fmt: skip
-        with pytest.raises(KubeConfigError, match=said):
+    for server, cluster, message in (
+        (world.direct, socks, unsupported),
+        ("http://[::", {}, wrong),
+        ("https://k.test:port", {}, wrong),
+    ):
+        with pytest.raises(KubeConfigError, match=message):
             await load_config(kubeconfig(tmp_path, server, **cluster))
 
 
 @pytest.mark.parametrize("ask", KUBE)
-async def test_a_proxy_that_refuses_is_not_a_missing_role_and_sees_no_token(
+async def test_a_403_from_the_proxy_is_not_reported_as_a_missing_role_and_it_gets_no_token(
     world, tmp_path, ask, caplog
 ) -> None:
     world.server.default = http("no", 403, content_type="text/plain", Connection="close")
@@ -293,25 +301,27 @@ async def test_a_proxy_that_refuses_is_not_a_missing_role_and_sees_no_token(
     path = kubeconfig(tmp_path, "https://10.1.2.3:6443", user={"token": "tok"})
     with pytest.raises(
         ClusterError, match="the proxy answered 403; check proxy-url in the"
-    ) as told:
+    ) as error:
         await ask(path)
-    shown = f"{told.value}{caplog.text}"
+    shown = f"{error.value}{caplog.text}"
     assert "s3cret" not in shown
     assert base64.b64encode(b"me:s3cret").decode() not in shown
     assert {request.method for request in world.server.seen} == {"CONNECT"}
     assert not [request for request in world.server.seen if "Bearer" in str(request.headers)]
 
 
-async def test_a_proxy_that_is_away_is_named_and_its_password_is_not(tmp_path, monkeypatch) -> None:
+async def test_the_error_names_an_unreachable_proxy_without_its_password(
+    tmp_path, monkeypatch
+) -> None:
     port = free_port()
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:s3cret@127.0.0.1:{port}")
-    with pytest.raises(ClusterError) as told:
+    with pytest.raises(ClusterError) as error:
         await ask_kube(kubeconfig(tmp_path, "https://10.1.2.3:6443"))
-    assert f"10.1.2.3:6443: the proxy 127.0.0.1:{port}: connection refused" in str(told.value)
-    assert "s3cret" not in str(told.value)
+    assert f"10.1.2.3:6443: the proxy 127.0.0.1:{port}: connection refused" in str(error.value)
+    assert "s3cret" not in str(error.value)
 
 
-async def test_prometheus_a_pushgateway_and_a_dynsched_are_asked_by_the_same_rules(world) -> None:
+async def test_all_clients_choose_the_proxy_by_the_same_rules(world) -> None:
     def push_to(url: str) -> None:
         push(CollectOptions(url, ip="10.0.0.7"), Memory(2, 1))
 
@@ -334,21 +344,21 @@ async def test_prometheus_a_pushgateway_and_a_dynsched_are_asked_by_the_same_rul
             assert sent == (BASIC if by_proxy else None)
 
 
-async def test_a_403_by_a_proxy_names_it_and_not_its_password(world) -> None:
+async def test_the_error_for_a_403_from_a_proxy_names_it_without_its_password(world) -> None:
     world.server.default = http("", 403)
     world.proxied(user="me:s3cret@")
     with pytest.raises(ServerError) as refused:
         await asyncio.to_thread(fetch, "http://dynsched.example:9000", "/nodes")
-    for told in (
+    for error in (
         str(await query("http://prometheus.example:9090")),
         str(await query("https://prometheus.example:9090")),
         str(refused.value),
     ):
-        assert "_PROXY=http://127.0.0.1:" in told
-        assert "s3cret" not in told
+        assert "_PROXY=http://127.0.0.1:" in error
+        assert "s3cret" not in error
 
 
-def test_a_url_that_a_person_typed_may_leave_the_scheme_out() -> None:
+def test_a_url_on_the_command_line_may_omit_the_scheme() -> None:
     for text in ("http://a:9000", "https://a/path"):
         assert parse_http_url(text).geturl() == text
     for text in ("a:9000", "[::1]:9000"):

@@ -1,4 +1,4 @@
-"""Waiting that ends early when the process is to stop, in virtual time; and back-offs."""
+"""Waits that end early when the process should stop, in virtual time, and backoffs."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from dynsched.util.stopping import Backoff, pause, run_until_stopped, until_done
 
 
 def passed(coroutine) -> float:
-    """The seconds that it takes."""
+    """The virtual seconds that the coroutine takes."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         loop = runner.get_loop()
         began = loop.time()
@@ -28,7 +28,7 @@ async def slow(answer: str = "done") -> str:
     return answer
 
 
-def test_a_pause_lasts_as_long_as_it_is_told_or_until_it_is_to_stop():
+def test_a_pause_ends_after_its_time_or_at_the_stop():
     async def main(stop_in, seconds):
         await pause(stops_in(stop_in), seconds)
 
@@ -37,7 +37,7 @@ def test_a_pause_lasts_as_long_as_it_is_told_or_until_it_is_to_stop():
         assert passed(main(seconds, 1000.0)) == pytest.approx(seconds)
 
 
-def test_work_that_ends_before_the_stop_gives_its_result_or_raises():
+def test_work_that_ends_before_the_stop_returns_its_result_or_raises():
     async def fails() -> None:
         raise OSError("broken")
 
@@ -49,7 +49,7 @@ def test_work_that_ends_before_the_stop_gives_its_result_or_raises():
     assert passed(main()) == pytest.approx(10.0)
 
 
-def test_work_is_cancelled_by_the_stop_and_has_ended_then():
+def test_work_is_cancelled_at_the_stop_and_its_cleanup_is_awaited():
     async def main():
         ended = asyncio.Event()
 
@@ -66,7 +66,7 @@ def test_work_is_cancelled_by_the_stop_and_has_ended_then():
     assert passed(main()) == pytest.approx(3.0)
 
 
-def test_waiting_for_the_first_that_is_done_cancels_none():
+def test_waiting_for_the_first_of_several_tasks_cancels_none_of_them():
     async def main():
         first, second = asyncio.create_task(slow()), asyncio.create_task(asyncio.sleep(20))
         await until_done(stops_in(2), first, second)
@@ -79,7 +79,7 @@ def test_waiting_for_the_first_that_is_done_cancels_none():
     assert passed(main()) == pytest.approx(20.0)
 
 
-def test_pauses_double_up_to_the_bound_until_there_was_success():
+def test_the_pauses_of_a_backoff_double_up_to_a_limit_until_a_reset():
     backoff = Backoff(1.0, 5.0)
     for _ in range(2):
         for seconds in (1.0, 2.0, 4.0, 5.0, 5.0):

@@ -1,4 +1,4 @@
-"""Rules with `by: expected`: one kind of mark, by the load that the metric does not show yet."""
+"""Rules with `by: expected`, which mark nodes according to load that no metric shows yet."""
 
 import json
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ EXPECTED: Mapping[str, Any] = {"resource": "cpu", "by": "expected", "lag": "1m"}
 
 
 def cluster(**options: Any) -> Cluster:
-    """Nodes of 10 cores, so that a tenth of a core is a percent."""
+    """Nodes of 10 cores, so that 0.1 cores are 1 %."""
     nodes = [Node(name, allocatable={"cpu": 10.0}) for name in "abcd"]
     return Cluster(unlimited(rule(**options)), nodes)
 
 
 def bound(node: str, cores: float, number: int = 1) -> KnownPods:
-    """Pods of a workload whose pods use this many cores each, bound to the node just now."""
+    """``number`` pods that were just bound to the node, and use ``cores`` each."""
     pods = [
         RecentPod(BoundPod(f"u{n}", node, workload="shop/web"), 0.0, None) for n in range(number)
     ]
@@ -45,24 +45,24 @@ def test_the_expected_load_marks_and_the_reason_has_both_values() -> None:
     assert (some.alert("a").value, some.alert("a").compared) == (74.0, 86.0)
     fired = json.loads(some.nodes["a"].annotations[EVIDENCE_ANNOTATION])["rules"]
     assert [(each["value"], each["threshold"]) for each in fired] == [(86.0, 80.0)]
-    some.tick(10, cpu={"a": 74.0, "b": 74.0})  # the dead band holds the mark
+    some.tick(10, cpu={"a": 74.0, "b": 74.0})  # the dead band keeps the mark
     assert some.marked == "a"
     some.tick(20, cpu={"a": 69.0, "b": 74.0})
     assert some.writes == ["mark a", "release a"]
 
 
-def test_pods_that_end_count_too_and_without_pods_the_measured_load_is_compared() -> None:
+def test_ended_pods_count_too_and_without_known_pods_the_measured_load_is_compared() -> None:
     some = cluster(**EXPECTED)
     gone = RecentPod(BoundPod("u", "a", workload="shop/web", name="shop/web-1"), None, 0.0)
     pods = KnownPods([gone], running=100, use_of_pods={"cpu": {"shop/web-1": 0.5}})
     some.tick(cpu={"a": 84.0, "b": 20.0}, pods=pods)
-    # It is hot by what is measured: only what was measured of the pod itself is taken off.
+    # Also on a hot node, ended pods may take the load down to 10 % below the mean.
     assert (some.marked, some.alert("a").compared) == ("", 79.0)
     some.tick(10, cpu={"a": 84.0, "b": 20.0})
     assert some.marked == "a"
 
 
-def test_a_node_whose_expected_load_has_gone_accepts_pods_before_its_alert_clears() -> None:
+def test_a_node_whose_expected_load_dropped_accepts_pods_before_its_alert_clears() -> None:
     some = cluster(resource="cpu", lag="1m", keep_firing_for="10m")
     some.rules = unlimited(rule(resource="cpu", lag="1m", keep_firing_for="10m"), extender={})
     gone = [RecentPod(BoundPod("u", "a", workload="w"), None, 0.0)]
@@ -95,7 +95,7 @@ def test_readings_that_are_invalid_or_stale_have_no_expected_load() -> None:
         ("measured", {"order": {"score": {"cpu": 1}}}, {"cpu"}),
     ],
 )
-def test_of_which_rules_the_expected_load_is_worked_out(by, others, rules) -> None:
+def test_the_expected_load_is_computed_only_for_rules_that_use_it(by, others, rules) -> None:
     some = cluster()
     some.rules = unlimited(rule("cpu", resource="cpu", by=by), rule("memory"), **others)
     values = {"a": 50.0}
@@ -108,8 +108,8 @@ def test_of_which_rules_the_expected_load_is_worked_out(by, others, rules) -> No
     st.lists(st.floats(0, 100), min_size=1, max_size=12),
     st.sampled_from([{}, {"for": "20s"}, {"keep_firing_for": "20s"}, {"clear_threshold": 70}]),
 )
-def test_the_state_machine_is_that_of_the_measured_value(loads, options) -> None:
-    """A rule by the expected load of a steady use does what one by the sum would do."""
+def test_a_rule_by_expected_load_has_the_states_of_one_by_measured_load(loads, options) -> None:
+    """If pods' use is constant, a rule with `by: expected` acts like one that measures the sum."""
     measured, expected = cluster(**options), cluster(**EXPECTED, **options)
     for number, load in enumerate(loads):
         measured.tick(10 * number, cpu={"a": load + 5.0})
@@ -117,7 +117,7 @@ def test_the_state_machine_is_that_of_the_measured_value(loads, options) -> None
     assert measured.writes == expected.writes
 
 
-def test_a_mark_that_an_older_version_put_early_is_adopted_and_released() -> None:
+def test_an_early_mark_of_an_older_version_is_adopted_and_released() -> None:
     rules = [{"rule": "cpu-early", "value": 4.1, "threshold": 0.0}]
     record = {"label": "status=presure", "taint": None, "rules": rules, "early": True}
     marked = Node(
@@ -145,7 +145,7 @@ def test_a_mark_that_an_older_version_put_early_is_adopted_and_released() -> Non
         ({"by": "guess"}, "measured"),
     ],
 )
-def test_where_there_is_no_expected_load_it_is_an_error(options: Any, says: str) -> None:
+def test_by_expected_is_an_error_if_there_is_no_expected_load(options: Any, says: str) -> None:
     with pytest.raises(RulesInvalidError) as caught:
         rule_set(rule(**{**EXPECTED, **options}))
     (error,) = caught.value.errors

@@ -1,4 +1,4 @@
-"""The expected load: what is measured, and what pods add and take off that it does not show yet."""
+"""The expected load: the measured load, plus and minus the use of pods that it lags behind."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,7 +45,9 @@ def added(
     requested: Mapping[str, PodRequestTotals] | None = None,
     **options: Any,
 ) -> Mapping[str, Added]:
-    """By node; nodes a and b of 8 cores by default, a rule of CPU in percent that lags 100 s."""
+    """What pods add to each node. By default nodes a and b have 8 cores, and the rule measures CPU
+    in percent with a lag of 100 s.
+    """
     nodes = {
         name: Node(name, allocatable={"cpu": size, "memory": 32 * GIB})
         for name, size in (cores or {"a": 8.0, "b": 8.0}).items()
@@ -64,7 +66,7 @@ def added(
     return {name: each._replace(pods=0) for name, each in added.items()}
 
 
-def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside() -> None:
+def test_if_pods_are_measured_a_new_one_has_a_margin_of_half_its_use() -> None:
     nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "abc"}
     web = {"name": "d/web-2", "workload": "d/web"}
     recent = (bound(ago=50, **web), bound("b", uid="2", name="d/web-1"), ended("c", uid="3", **web))
@@ -77,7 +79,7 @@ def test_where_each_pod_is_measured_one_that_is_new_counts_half_as_much_beside()
 
 
 @pytest.mark.parametrize("resource", ["cpu", None])
-def test_a_load_counts_as_at_most_full_in_means(resource) -> None:
+def test_a_load_counts_at_most_as_full_in_means(resource) -> None:
     nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "ab"}
     pods, rule_of = KnownPods(running=40), made(resource=resource)
     full, far_more = (
@@ -108,7 +110,7 @@ def ended(node: str = "a", ago: float = 0.0, uid: str = "u", **options: Any) -> 
     return RecentPod(BoundPod(uid, node, **options), None, ago)
 
 
-def test_nothing_is_seen_for_the_delay_then_more_and_more_and_at_the_end_all() -> None:
+def test_a_change_is_unseen_during_the_delay_and_then_appears_over_the_span() -> None:
     lag = Lag(15, 90)
     assert lag.total == 105
     seen = {-5: 1, 0: 1, 15: 1, 60: 0.5, 105: 0, 1000: 0}
@@ -143,7 +145,7 @@ def test_the_lag_of_a_rule(options: dict[str, Any], scrape: float | None, expect
     assert lag_of(made(**options), scrape) == expected
 
 
-def test_what_is_not_read_here_counts_as_the_server_reads_it() -> None:
+def test_the_lag_of_an_expression_that_only_the_server_parses_uses_the_server_reach() -> None:
     (found,) = rule_set(rule(expr="rate(x[1.5h])", resource="cpu")).rules
     assert needs_reach(found)
     assert lag_of(found, 30.0) == Lag(0, 30)
@@ -165,60 +167,61 @@ HOT = {"measured": {"a": 79.0, "b": 45.0}}
 IT_ENDED = [ended(name="d/web-1", **WEB)]
 MEASURED = {"uses": {"d/web-1": 3.2}, "lately": {"d/web-1": 3.2}}
 REQUESTED = {"a": PodRequestTotals(40, 0.04), "b": PodRequestTotals(10, 0.49)}
-"""0.025 cores in the median; 4 times 0.001 of it is 0.16."""
+"""The median request is 0.025 cores. Four times the share of 0.001 cores in it is 0.16."""
 DOZEN = [bound(uid=str(number), cpu=0.01) for number in range(12)]
 BIG_SMALL = {"cores": {"a": 16.0, "b": 4.0}}
 CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = {
-    "a bound pod adds what its workload uses": ([bound(**WEB)], USED, on_a(25)),
-    "one that ended takes it off": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
-    "to 10 points below the mean": ([ended(**WEB)], USED, on_a(0, 10)),
-    "or as much as was measured of itself": (IT_ENDED, USED | MEASURED, on_a(0, 40)),
-    "but no more than it used at last": (
+    "a bound pod adds the use of its workload": ([bound(**WEB)], USED, on_a(25)),
+    "an ended pod subtracts the use of its workload": ([ended(**WEB)], USED | HOT, on_a(0, 25)),
+    "an ended pod subtracts to 10 % below the mean at most": ([ended(**WEB)], USED, on_a(0, 10)),
+    "an ended pod that was measured has no such limit": (IT_ENDED, USED | MEASURED, on_a(0, 40)),
+    "an ended pod subtracts no more than its last use": (
         IT_ENDED,
         USED | MEASURED | {"lately": {"d/web-1": 0.4}},
         on_a(0, 5),
     ),
-    "and the next one of its name, as StatefulSets have, counts in full": (
+    "the next pod with its name, as in a StatefulSet, counts in full": (
         [bound(name="d/web-1", **WEB)],
         USED | {"lately": {"d/web-1": 0.4}},
         on_a(25),
     ),
-    "and what it used over minutes until that is known": (
+    "an ended pod subtracts its use over minutes until its last use is known": (
         IT_ENDED,
         USED | MEASURED | {"lately": {}},
         on_a(0, 40),
     ),
-    "and always on a hot node": (
+    "on a hot node the limit below the mean also applies to measured pods": (
         IT_ENDED,
         USED | MEASURED | {"measured": {"a": 80.0, "b": 75.0}},
         on_a(0, 12.5),
     ),
-    "both": (
+    "bound and ended pods": (
         [bound(uid="1", **WEB), bound(**WEB), ended(uid="3", **WEB)],
         USED | HOT,
         on_a(50, 25),
     ),
-    "its own use goes before that of its workload": (
+    "a pod's own use takes precedence over that of its workload": (
         [bound(name="d/web-1", **WEB), bound(uid="2", name="d/web-2", **WEB)],
         USED | {"uses": {"d/web-1": 1.0}},
         on_a(37.5, margin=12.5),
     ),
-    "no more than its node has": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
-    # without the others' use and the system's: its node was measured at 7 %, and expected at 103 %
-    "the median of few pods that are measured": (
+    "no more than the node's capacity": ([bound(**WEB)], {"workloads": {"d/web": 1e9}}, on_a(100)),
+    # The use of other pods and of the system is not in it. With it, a node that was measured at 7 %
+    # was expected at 103 %.
+    "the median of few measured pods": (
         [bound(name="d/new-1")],
         {"running": 7, "uses": {f"d/{each}": 0.08 for each in "abcde"} | {"d/busy": 4.0}},
         on_a(1, margin=0.5),
     ),
-    # two nodes of 8 cores, half used: 8 cores, of the 16 pods that the value shows; it shows those
-    # that ended too, and none that was just bound
+    # Two nodes of 8 cores are half used. These 8 cores are the use of the 16 pods that the value
+    # shows: it still includes the pods that ended, and not yet those that were just bound.
     "the mean of the running pods": ([bound()], {"running": 17}, on_a(6.25)),
-    "no more of the mean than four times its share of what pods request": (
+    "the mean, at most four times the share of the median request": (
         [bound(cpu=0.001), bound("b", uid="2", cpu=0.05)],
         {"running": 18, "requested": REQUESTED},
         {"a": Added(pytest.approx(6.25 * 0.16), 0), "b": Added(6.25, 0)},
     ),
-    "what pods request that name nodes which are not there does not count": (
+    "requests on nodes that do not exist do not count": (
         [bound(cpu=0.001)],
         {
             "running": 17,
@@ -226,39 +229,43 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         },
         on_a(pytest.approx(6.25 * 0.16)),
     ),
-    "the mean takes off too": ([ended()], {"running": 15}, on_a(0, 6.25)),
-    "in percent without a resource": ([bound()], {"running": 21, "resource": None}, on_a(5)),
-    "half of the nodes have a value": (
+    "the mean for an ended pod": ([ended()], {"running": 15}, on_a(0, 6.25)),
+    "the mean in percent without a resource": (
+        [bound()],
+        {"running": 21, "resource": None},
+        on_a(5),
+    ),
+    "the mean if half of the nodes have a value": (
         [bound()],
         {"measured": {"a": 50.0}, "running": 2 * 8 + 2},
         on_a(6.25),
     ),
-    # the first pod that is bound, and the second, used all the load that is not of pods
-    "load that is not of pods": ([bound()], {"running": 1}, on_a(4)),
-    "without a mean the requests": ([bound(cpu=4.0)], {}, on_a(50)),
-    "for each": (DOZEN, {}, on_a(48)),
-    "of the resource of which it requests more": (
+    # Otherwise all load that is not due to pods would count as the use of the first pods.
+    "no mean if there are fewer pods than nodes": ([bound()], {"running": 1}, on_a(4)),
+    "the requests without a mean": ([bound(cpu=4.0)], {}, on_a(50)),
+    "at least 4 % for each without a mean": (DOZEN, {}, on_a(48)),
+    "the larger request without a resource": (
         [bound(cpu=1.0, memory=16 * GIB)],
         {"resource": None},
         on_a(50),
     ),
-    "of unknown use, ended": ([ended(cpu=4.0)], {}, on_a(0)),
-    "of unknown use, came and went": (
+    "unknown use, ended": ([ended(cpu=4.0)], {}, on_a(0)),
+    "unknown use, bound and ended": (
         [RecentPod(BoundPod("u", "a", 4.0), 20.0, 10.0)],
         {},
         on_a(0),
     ),
-    "a rule that falls has no mean": (
+    "no mean if lower values are worse": (
         [bound(memory=8 * GIB)],
         {"running": 16, "op": "<", "resource": "memory"},
         on_a(25),
     ),
-    # it fades as the metric takes it in
+    # what a pod adds fades as the metric catches up
     "half seen": ([bound(ago=50)], ANY, on_a(12.5)),
     "all seen": ([bound(ago=100)], ANY, {}),
     "half seen, ended": ([ended(ago=50)], ANY | HOT, on_a(0, 12.5)),
-    "came and went": ([RecentPod(BoundPod("u", "a"), 75.0, 50.0)], ANY, on_a(0, 25 * 0.25)),
-    # a sample that was taken before the pod was bound shows nothing of it
+    "bound and ended": ([RecentPod(BoundPod("u", "a"), 75.0, 50.0)], ANY, on_a(0, 25 * 0.25)),
+    # a sample from before the pod was bound does not include it
     "older sample": ([bound(ago=50)], {"read_ago": 50, **ANY}, on_a(25)),
     "without a reading": ([bound("b"), bound("gone", uid="2")], {"measured": {"a": 50.0}}, {}),
     "a smaller node": (
@@ -271,7 +278,8 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
         {**BIG_SMALL, "running": 12},
         {"a": Added(6.25, 0), "b": Added(25, 0)},
     ),
-    "a node counts four times the median at most": (  # 8 cores are used, and 5 % of 32
+    # 8 cores are used on the first two nodes, and 5 % of 32 on the third
+    "the capacity of a node counts as four times the median at most": (
         [bound()],
         {
             "cores": {"a": 8.0, "b": 8.0, "virtual": 1e4},
@@ -285,7 +293,7 @@ CASES: dict[str, tuple[list[RecentPod], dict[str, Any], Mapping[str, Added]]] = 
 
 
 @pytest.mark.parametrize(("recent", "options", "expected"), CASES.values(), ids=CASES)
-def test_what_pods_add_and_take_off(recent, options, expected) -> None:
+def test_pods_add_and_subtract_load(recent, options, expected) -> None:
     assert added(recent, **options) == expected
 
 
@@ -294,11 +302,13 @@ def test_what_pods_add_and_take_off(recent, options, expected) -> None:
     [
         (Added(0, 25), 10.0, 0),
         (Added(5, 25), 30.0, 10),
-        # pods that idled and were deleted took the load of others off: 30 points of new pods too
+        # deleted idle pods subtracted the load of other pods, also the 30 % of new pods
         (Added(30, 85), 78.0, 30),
     ],
 )
-def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -> None:
+def test_an_expected_load_is_never_below_zero_or_the_load_of_new_pods(
+    change: Added, measured: float, load: float
+) -> None:
     assert change.to(measured) == load
 
 
@@ -311,8 +321,8 @@ def test_no_load_is_below_nothing(change: Added, measured: float, load: float) -
 def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest(
     loads, pods, running, uses
 ) -> None:
-    """Whether the use of their workload is known or not. Of each pod: its node, when it ended, and
-    how long before that it was bound.
+    """Each pod is drawn as its node, how long ago it ended, and how long it ran (None if its
+    binding is not stored). The use of its workload may be known or not.
     """
     names = "abcdef"[: len(loads)]
     recent = [
@@ -328,8 +338,8 @@ def test_idle_pods_that_are_deleted_together_do_not_make_a_busy_node_the_coolest
         assert more.to(measured[name]) >= least - 1e-9
 
 
-def test_the_mean_is_that_of_nodes_that_take_the_same_pods() -> None:
-    """Idle nodes that no ordinary pod can use leave the others where they are."""
+def test_the_mean_is_taken_over_nodes_that_accept_the_same_pods() -> None:
+    """Idle nodes that no ordinary pod can use do not lower the mean of the others."""
     nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "abcd"}
     closed = ({"key": "gpu", "value": "", "effect": "NoSchedule"},)
     nodes |= {name: replace(nodes[name], taints=closed) for name in "cd"}
@@ -343,14 +353,16 @@ SIZES = {"small": 4.0, "large": 16.0, "huge": 1e9, "nothing": 0.0, "unknown": No
 
 
 def test_the_next_pod_adds_more_to_a_smaller_node() -> None:
-    """Of mean use, with its margin; a node of unknown size is taken for the largest."""
+    """The next pod has the mean use plus its margin. A node of unknown capacity counts as the
+    largest.
+    """
     nodes = {
         name: Node(name, allocatable={} if size is None else {"cpu": size})
         for name, size in SIZES.items()
     }
     loads = dict.fromkeys(nodes, 50.0)
     found = load_of(made(resource="cpu"), loads, nodes, KnownPods(running=42))
-    # 2, 8 and 32 cores are used (a node counts four times the median at most): one core a pod
+    # 2, 8 and 32 cores are used (capacity counts as four times the median at most): 1 core per pod
     assert found.use.mean == 1
     assert {name: found.next(name) for name in nodes} == pytest.approx(
         {"small": 37.5, "large": 9.375, "huge": 2.34375, "nothing": 100, "unknown": 2.34375}
@@ -367,7 +379,7 @@ def test_the_next_pod_adds_more_to_a_smaller_node() -> None:
     [
         ({"threshold": 0.8}, 0.5, Added(10, 0), 0.6),
         ({"threshold": 300, "full_at": 400}, 200.0, Added(10, 0), 240.0),
-        ({"threshold": 800, "full_at": 100}, 700.0, Added(10, 0), 700.0),  # a load has no more
+        ({"threshold": 800, "full_at": 100}, 700.0, Added(10, 0), 700.0),  # loads end at 500 %
         ({}, 50.0, Added(10, 25), 35.0),
         ({}, 10.0, Added(0, 25), 0.0),
     ],

@@ -1,4 +1,4 @@
-"""A rule's value as load in percent."""
+"""Conversion of a rule's value to a load in percent."""
 
 from typing import Any
 
@@ -28,6 +28,8 @@ METRICS_SERVER = {"source": "metrics-server", "resource": "cpu", "expr": None}
         ({"threshold": 0.5, **METRICS_SERVER}, 8.0, 8.0),
     ],
 )
-def test_a_value_as_load(options: dict[str, Any], value: float, expected: float) -> None:
+def test_a_value_is_converted_to_load(
+    options: dict[str, Any], value: float, expected: float
+) -> None:
     (found,) = rule_set(rule(**options)).rules
     assert load_percent(found, value) == pytest.approx(expected)

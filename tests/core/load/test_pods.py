@@ -1,4 +1,4 @@
-"""The workload of a pod, by its name; and how far pods' requests are from their use."""
+"""The workload of a pod, derived from its name, and the error of pods' requests."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from dynsched.core.load.pods import BoundPod, PodUse, error_of_requests, workloa
 
 
 @pytest.mark.parametrize(("pod", "workload"), PODS.items())
-def test_the_workload_is_what_all_pods_of_it_are_named_after(pod: str, workload: str) -> None:
+def test_the_workload_is_derived_from_the_name_of_the_pod(pod: str, workload: str) -> None:
     assert workload_of("shop", pod) == f"shop/{workload}"
 
 
@@ -23,7 +23,7 @@ def test_the_workload_is_what_all_pods_of_it_are_named_after(pod: str, workload:
     ],
 )
 @pytest.mark.parametrize("resource", ["cpu", "memory"])
-def test_how_far_requests_are_from_use(uses, cores, error, resource) -> None:
+def test_the_error_of_requests(uses, cores, error, resource) -> None:
     pods = [
         replace(BoundPod(f"{at}", "a", name=f"d/p-{at}"), **{resource: float(request)})
         for at, request in enumerate(cores)

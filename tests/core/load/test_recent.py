@@ -1,4 +1,4 @@
-"""Pods that were bound or ended a moment ago: each once, for one window, in bounded memory."""
+"""Recently bound or ended pods: each counts once, for one window, in bounded memory."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,33 +20,35 @@ def pod(uid: str, node: str = "a", cpu: float = 1.0, memory: float = 2.0) -> Bou
 
 
 def on_nodes(recent: RecentPods, now: float) -> dict[str, int]:
-    """How many pods are on each node, of those that are remembered."""
+    """The number of stored pods on each node that have not ended."""
     return dict(Counter(found.node for found, _, ended in recent.pods(now) if ended is None))
 
 
-def test_pods_are_remembered_until_the_window_has_passed() -> None:
+def test_pods_are_stored_until_the_window_has_passed() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)
     recent.start("1", 0)
     recent.end(pod("of before", "b"), 30)
     assert tuple(recent.pods(59.5)) == ((pod("1"), 59.5, None), (pod("of before", "b"), None, 29.5))
     assert len(recent.pods(60)) == 1
-    recent.window = 300  # a longer one keeps what is remembered
+    recent.window = 300  # a longer window keeps the stored pods
     assert len(recent.pods(329)) == 1
     assert len(recent.pods(330)) == len(recent) == 0
 
 
-def test_a_pod_counts_for_half_a_minute_and_again_from_the_start_of_a_container_on() -> None:
-    """One that is never started would hold its node's load up: 38 of them, at no cost."""
+def test_a_pod_counts_for_half_a_minute_and_again_once_a_container_starts() -> None:
+    """Otherwise pods that never start would keep their node's expected load high, and would cost
+    their owner nothing. 38 such pods did.
+    """
     recent = RecentPods(120)
     recent.add(pod("1"), 0)
     before = recent.sequence
     assert len(recent.pods(29.9)) == 1
     assert len(recent.pods(30)) == 0
-    recent.add(pod("1", cpu=4.0), 45)  # its requests are corrected
+    recent.add(pod("1", cpu=4.0), 45)  # an update of its requests
     assert len(recent.pods(50)) == 0
     recent.start("1", 60)
-    recent.start("1", 70)  # a container that was started again
+    recent.start("1", 70)  # a restart of the container
     assert tuple(recent.pods(100)) == ((pod("1", cpu=4.0), 40, None),)
     assert len(recent.pods(179.9)) == 1
     assert len(recent.pods(180)) == len(recent) == 0
@@ -55,12 +57,12 @@ def test_a_pod_counts_for_half_a_minute_and_again_from_the_start_of_a_container_
     assert sum(change.sign for change in recent.changes_after(before)) == 0
     recent.add(pod("2"), 200)
     before = recent.sequence
-    recent.never_ran("2")  # what it counted has faded: it takes nothing off
+    recent.never_ran("2")  # not a change: part of its load has faded already
     recent.never_ran("never seen")
     assert (tuple(recent.pods(200)), recent.changes_after(before)) == ((), [])
 
 
-def test_changes_are_told_in_their_order_from_any_place() -> None:
+def test_changes_are_returned_in_order_after_any_sequence_number() -> None:
     recent = RecentPods(60)
     recent.add(pod("1"), 0)
     first = recent.sequence
@@ -83,7 +85,7 @@ def test_changes_are_told_in_their_order_from_any_place() -> None:
     assert (recent.sequence, recent.changes_after(0)) == (4, [])
 
 
-def test_pods_of_a_node_that_was_deleted_or_replaced_count_no_longer() -> None:
+def test_pods_of_a_deleted_or_replaced_node_no_longer_count() -> None:
     recent = RecentPods(60)
     before = named("a", "b", "c", uid="1")
     recent.follow(before)
@@ -96,7 +98,7 @@ def test_pods_of_a_node_that_was_deleted_or_replaced_count_no_longer() -> None:
     gone = [(change.pod.uid, change.sign) for change in recent.changes_after(seen)]
     assert gone == [("on-b", -1), ("on-c", -1)]
     recent.add(pod("new", node="b"), 2)
-    recent.add(pod("ahead", node="unheard-of"), 2)  # the watch of nodes is behind
+    recent.add(pod("ahead", node="unheard-of"), 2)  # the pod watch is ahead of the node watch
     recent.follow(named("a", "b", "unheard-of", uid="1") | named("b", uid="2"))
     assert on_nodes(recent, 2) == {"a": 1, "b": 1, "unheard-of": 1}
 
@@ -124,23 +126,25 @@ def test_memory_is_bounded_and_the_oldest_go_first(how: str) -> None:
     ("steps", "after", "nodes"),
     [
         ("assumed:a", 59.9, {"a": 1}),
-        ("assumed:a", 60, {}),  # it was never bound there
-        ("assumed:a told:a", 29.9, {"a": 1}),
-        ("assumed:a told:b", 29.9, {"b": 1}),
-        ("told:a assumed:b", 29.9, {"a": 1}),  # what was seen counts more
+        ("assumed:a", 60, {}),  # its binding was never observed
+        ("assumed:a observed:a", 29.9, {"a": 1}),
+        ("assumed:a observed:b", 29.9, {"b": 1}),
+        ("observed:a assumed:b", 29.9, {"a": 1}),  # an observed binding takes precedence
         ("assumed:a ended:a", 0, {}),
-        ("told:a ended:a told:a", 0, {}),
-        ("told:a gone:a", 0, {}),
+        ("observed:a ended:a observed:a", 0, {}),
+        ("observed:a gone:a", 0, {}),
     ],
 )
-def test_a_pod_counts_once_whoever_tells_of_it(steps: str, after: float, nodes: Any) -> None:
+def test_a_pod_whose_binding_is_assumed_and_observed_counts_once(
+    steps: str, after: float, nodes: Any
+) -> None:
     recent = RecentPods(90)
     _follow(recent, [("u", *step.split(":")[::-1]) for step in steps.split()])
     assert on_nodes(recent, after) == nodes
 
 
 def _follow(recent: RecentPods, steps: Iterable[tuple[str, str, str]]) -> None:
-    """Each: which pod, on which node, what became of it."""
+    """Apply steps, each of which is a pod's UID, its node, and an event."""
     for uid, node, what in steps:
         if what == "gone":
             recent.remove(uid)
@@ -155,13 +159,13 @@ def _follow(recent: RecentPods, steps: Iterable[tuple[str, str, str]]) -> None:
         st.tuples(
             st.sampled_from("abc"),
             st.sampled_from("xyz"),
-            st.sampled_from(["told", "told", "assumed", "ended"]),
+            st.sampled_from(["observed", "observed", "assumed", "ended"]),
         ),
         max_size=30,
     )
 )
-def test_the_changes_add_up_to_the_pods_that_are_remembered(steps) -> None:
-    """A pod that ended and was bound before anything was remembered is taken off."""
+def test_the_changes_add_up_to_the_stored_pods(steps) -> None:
+    """A pod that ended, and whose binding was not stored, counts as minus one."""
     recent = RecentPods(90)
     _follow(recent, steps)
     changes, pods = Counter[str](), Counter[str]()
@@ -172,13 +176,13 @@ def test_the_changes_add_up_to_the_pods_that_are_remembered(steps) -> None:
     assert all(changes[name] == pods[name] for name in "xyz")
 
 
-def test_each_binding_counts_once_however_it_is_told() -> None:
+def test_each_observed_binding_is_newly_bound_once() -> None:
     pods = RecentPods()
     pods.follow({name: Node(name) for name in "abc"})
     pods.add(BoundPod("1", "a", assumed=True), 0.0)
     assert newly_bound(pods.changes_after(0)) == []
-    pods.add(BoundPod("1", "a"), 1.0)  # the binding that was assumed is observed
-    pods.add(BoundPod("1", "a", cpu=2.0), 2.0)  # its requests are corrected
+    pods.add(BoundPod("1", "a"), 1.0)  # the assumed binding is observed
+    pods.add(BoundPod("1", "a", cpu=2.0), 2.0)  # an update of its requests
     pods.add(BoundPod("2", "b"), 3.0)
     pods.end(BoundPod("2", "b"), 4.0)
     assert newly_bound(pods.changes_after(0)) == ["a", "b"]

@@ -1,4 +1,4 @@
-"""What new pods use by their age, and what a node's metric still has of their start."""
+"""CPU use of new pods by age, and the part of it that a node's metric still includes."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,9 @@ WEB = "shop/web-1"
 
 
 def followed(*answers: tuple[float, float | None]) -> Counts:
-    """By ages of the pod when it was asked for, and its mean use since its start."""
+    """The counts of a pod after queries, each given as the pod's age and its mean use since its
+    start.
+    """
     found: Mapping[str, Counts] = {}
     for age, mean in answers:
         means = {} if mean is None else {WEB: mean}
@@ -23,10 +25,10 @@ def followed(*answers: tuple[float, float | None]) -> Counts:
     return found.get(WEB, ())
 
 
-def test_a_pod_used_between_two_scrapes_what_its_counter_rose_by() -> None:
+def test_the_use_between_two_scrapes_is_the_increase_of_the_counter() -> None:
     known = followed((5, None), (20, 4.0), (30, 4.0), (50, 4.0), (80, 3.25), (110, 2.5))
-    assert uses_of(known) == pytest.approx([4.0, 3.0, 0.5])  # 80, 260 and 275 seconds
-    assert uses_of(followed((20, 4.0), (50, 1.0))) == [4.0, 0.0]  # a container was started again
+    assert uses_of(known) == pytest.approx([4.0, 3.0, 0.5])  # 80, 260 and 275 CPU seconds
+    assert uses_of(followed((20, 4.0), (50, 1.0))) == [4.0, 0.0]  # a container restarted
     assert followed((5, None)) == ()
     assert uses_of(followed((50, 1.0), (20, 3.0))) == [3.0]  # another pod of the same name
 
@@ -34,7 +36,7 @@ def test_a_pod_used_between_two_scrapes_what_its_counter_rose_by() -> None:
 def expected(
     age: float, known: Counts, *, measured: float = 50.0, ended: float | None = None
 ) -> Added | None:
-    """Of node a, of 8 cores as b is, by a rule that shows all of a change after 100 s."""
+    """What the pod adds to node a. Both nodes have 8 cores, and the rule lags 100 s."""
     nodes = {name: Node(name, allocatable={"cpu": 8.0}) for name in "ab"}
     readings = dict.fromkeys(nodes, Reading(measured, NOON, Quality.OK))
     (found,) = rule_set(rule(resource="cpu", lag="100s")).rules
@@ -48,17 +50,17 @@ def expected(
 
 
 STARTED = followed((50, 4.0), (100, 2.4))
-"""It uses 4 of 8 cores for 50 s, and 0.8 from then on."""
+"""A pod that uses 4 of 8 cores for 50 s, and 0.8 cores after that."""
 
 
 @pytest.mark.parametrize(
     ("age", "added"),
     [
-        (100, 10 - 50 + 20),  # the metric has 50 s of its start and 50 s of the rest: 30 points
-        (150, None),  # nothing more of the start is measured
+        (100, 10 - 50 + 20),  # the metric includes 50 s of the start and 50 s of the rest: 30 %
+        (150, None),  # the metric no longer includes the start
     ],
 )
-def test_what_is_measured_of_a_start_that_is_over_is_taken_off(age, added) -> None:
+def test_the_part_of_a_finished_start_that_is_still_measured_is_subtracted(age, added) -> None:
     found = expected(age, STARTED)
     if added is None:
         assert found is None
@@ -67,8 +69,8 @@ def test_what_is_measured_of_a_start_that_is_over_is_taken_off(age, added) -> No
         assert found.bound - found.ended == pytest.approx(added)
 
 
-def test_a_pod_that_ends_takes_off_what_is_measured_of_its_start() -> None:
-    """Of 75 s: 50 at its start, 25 later."""
+def test_a_pod_that_ends_subtracts_the_measured_part_of_its_start() -> None:
+    """The metric includes 50 s of its start and 25 s of the rest."""
     found = expected(75, STARTED, ended=0)
     assert found is not None
     assert found.ended == pytest.approx(0.5 * 50 + 0.25 * 10)
@@ -78,9 +80,7 @@ def test_a_pod_that_ends_takes_off_what_is_measured_of_its_start() -> None:
     ("pods", "first", "factor"),
     [(30, 3.0, 3.0), (30, 1.2, 1.0), (29, 3.0, 1.0), (30, 0.2, 1.0), (30, 90.0, 5.0)],
 )
-def test_how_new_pods_start_is_learned_of_many_that_use_much_more_at_first(
-    pods, first, factor
-) -> None:
+def test_the_start_factor_needs_many_pods_that_use_much_more_at_first(pods, first, factor) -> None:
     names = [f"shop/web-{number}" for number in range(pods)]
     ages = dict.fromkeys([*names, "shop/other-1"], 20 + LATE)
     known = counted({}, dict.fromkeys(ages, 0.5 * first), ages)

@@ -1,4 +1,4 @@
-"""The extender's answers, without HTTP. What each forerunner did wrong is a test of its own."""
+"""The extender's answers, without HTTP. Known bugs of earlier extenders have their own tests."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from dynsched.util.errors import ConflictError
 UID = "11111111-2222-3333-4444-555555555555"
 
 
-def test_load_refuses_where_preemption_cannot_help() -> None:
+def test_a_node_with_high_load_is_refused_as_unresolvable_by_preemption() -> None:
     assert World().tick().filter(ask()) == {
         "Nodes": None,
         "NodeNames": ["a", "b", "c"],
@@ -27,7 +27,7 @@ def test_load_refuses_where_preemption_cannot_help() -> None:
     }
 
 
-def test_what_passes_goes_back_byte_for_byte() -> None:
+def test_nodes_that_pass_are_returned_byte_for_byte() -> None:
     node = '{"metadata":{"name":"a", "x":[1.50,  null]},"spec":{"é":"\\u2028", "y" : 1e400}}'
     body = f'{{"Nodes":{{"kind":"NodeList","metadata":{{"continue": ""}},"items":[{node}]}}}}'
     answer = World().tick().extender.filter(body.encode())
@@ -40,8 +40,8 @@ def test_nodes_without_data_and_unknown_nodes_pass() -> None:
     assert World().filter(ask())["NodeNames"] == NAMES  # before the first tick
 
 
-def test_readings_that_nobody_renews_refuse_nobody() -> None:
-    """S0 and S1: data of hours ago still counted."""
+def test_old_readings_refuse_no_node() -> None:
+    """In two earlier extenders, readings from hours ago still counted."""
     world = World().tick()
     world.now += 301
     assert world.filter(ask())["NodeNames"] == NAMES
@@ -53,7 +53,7 @@ MISSING = "node does not carry the label filter.xy.com"
 
 
 def test_only_labelled_nodes_pass() -> None:
-    """A whole node's own labels count; of an unknown one, it may be tried again."""
+    """If the request contains whole nodes, their labels count. An unknown node may be retried."""
     world = World(LABELLED).tick()
     found = world.filter(ask([*NAMES, "new"]))
     assert found["NodeNames"] == ["a", "b"]
@@ -63,13 +63,13 @@ def test_only_labelled_nodes_pass() -> None:
     found = world.filter(ask_whole(whole("a"), whole("new", **{"filter.xy.com": "true"})))
     assert [node["metadata"]["name"] for node in found["Nodes"]["items"]] == ["new"]
     assert found["FailedAndUnresolvableNodes"] == {"a": MISSING}
-    world.nodes = {**world.nodes, "a": world.nodes["c"]}  # a label that is taken away
+    world.nodes = {**world.nodes, "a": world.nodes["c"]}  # the label is removed
     assert world.filter(ask())["NodeNames"] == ["b"]
     meta = {name: {"Pods": None} for name in ("b", "c")}
     assert set(world.preempt({"NodeNameToMetaVictims": meta})) == {"b"}
 
 
-def test_before_the_nodes_are_listed_it_is_an_error_and_not_an_empty_list() -> None:
+def test_a_filter_before_the_nodes_are_listed_is_an_error_and_not_an_empty_list() -> None:
     world = World(LABELLED)
     world.synced = False
     found = world.filter(ask())
@@ -81,23 +81,23 @@ def test_before_the_nodes_are_listed_it_is_an_error_and_not_an_empty_list() -> N
 CPU_COOL = {"a": 10.0, "b": 10.0, "c": 60.0, "d": 60.0}
 
 
-def test_scores_go_by_the_pods_scheduler_in_every_form_of_a_question() -> None:
+def test_scores_depend_on_the_pods_scheduler_name_in_every_form_of_request() -> None:
     world = World().tick()
     by_cpu = {"a": 10, "b": 7, "c": 0, "d": 9}
-    for asked in (
+    for request in (
         ask(),
         {"NodeNames": NAMES},
         {"Pod": {"spec": None}, "NodeNames": NAMES},
         ask_whole(*map(whole, NAMES)),
     ):
-        assert world.scores(asked) == by_cpu
+        assert world.scores(request) == by_cpu
     by_memory = world.scores(ask(scheduler="mem-real-usage-scheduler"))
     assert by_memory == {"a": 10, "b": 9, "c": 7, "d": 0}
 
 
-def test_what_is_not_known_is_neither_the_best_score_nor_the_end_of_all() -> None:
-    """S0 took NaN and unknown nodes for the best ones; S2 died of a nil when metrics-server was
-    away, S3 gave up all nodes for one.
+def test_an_unknown_load_is_not_the_best_score_and_does_not_fail_the_request() -> None:
+    """One earlier extender scored NaN and unknown nodes best. Another crashed with a nil pointer
+    without metrics-server, and a third scored no node at all if one was unknown.
     """
     found = World().tick(cpu={**CPU_COOL, "a": float("nan")}).scores(ask())
     assert found["a"] < found["b"]
@@ -113,7 +113,7 @@ def test_what_is_not_known_is_neither_the_best_score_nor_the_end_of_all() -> Non
 
 @pytest.mark.parametrize("ticks", [False, True])
 def test_idle_pods_that_end_together_do_not_make_a_busy_node_the_best(ticks: bool) -> None:
-    """Neither until the next tick nor by it."""
+    """Neither before the next tick nor after it."""
     cpu = {"a": 20.0, "b": 40.0, "c": 78.0, "d": 30.0}
     world = World().tick(cpu=cpu, running=8)
     for number in range(30):
@@ -126,7 +126,7 @@ def test_idle_pods_that_end_together_do_not_make_a_busy_node_the_best(ticks: boo
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it(replaced: bool) -> None:
-    """And not on the successor of its node."""
+    """It does not count on a new node that replaced its node."""
     world = World().tick()
     before = world.scores(ask())
     for node, score in (("gone", 10), ("a", 6)):
@@ -142,14 +142,16 @@ def test_a_just_bound_pod_counts_at_once_and_until_the_metric_shows_it(replaced:
 
 
 def of_pod(uid: str, names: list[str] | None = None) -> dict[str, Any]:
-    asked = ask(names)
-    asked["Pod"]["metadata"]["uid"] = uid
-    return asked
+    request = ask(names)
+    request["Pod"]["metadata"]["uid"] = uid
+    return request
 
 
 @pytest.mark.parametrize("method", ["linear", "relative"])
-def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
-    """All 30 are asked about before the watch tells of the first."""
+def test_a_burst_that_is_faster_than_the_pod_watch_does_not_herd(method: str) -> None:
+    """The scheduler asks about all 30 pods before the watch reports the first. An earlier extender
+    herded here.
+    """
     profile = {"default": {"score": {"node-cpu": 1}, "method": method}}
     for seed in range(20):
         world = World({**RULES, "extender": {"profiles": profile}})
@@ -165,14 +167,14 @@ def test_s3_a_burst_that_outruns_the_watch_does_not_herd(method: str) -> None:
 
 
 @pytest.mark.parametrize(("uid", "watched"), [("", True), ("u", False)])
-def test_without_a_uid_or_a_watch_of_pods_nothing_is_assumed(uid, watched) -> None:
+def test_without_a_uid_or_a_pod_watch_no_binding_is_assumed(uid, watched) -> None:
     world = World(watched=watched).tick()
     world.scores(of_pod(uid))
     assert not world.counted()
 
 
-def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
-    """With no metric at all, every pod would be counted on the first of them."""
+def test_no_binding_is_assumed_on_a_node_of_unknown_load() -> None:
+    """Otherwise, without any metric, every pod would count on the first of these nodes."""
     world = World().tick(cpu="connection refused", memory="connection refused")
     world.scores(of_pod("u"))
     world.tick()
@@ -180,7 +182,7 @@ def test_nothing_is_assumed_on_a_node_of_unknown_load() -> None:
     assert not world.counted()
 
 
-async def test_the_newest_evaluation_is_answered_from_and_the_one_before_where_it_fails(
+async def test_answers_use_the_newest_evaluation_or_the_previous_one_if_it_fails(
     caplog: Any,
 ) -> None:
     world = World().tick()
@@ -195,8 +197,8 @@ async def test_the_newest_evaluation_is_answered_from_and_the_one_before_where_i
     assert set(world.scores(ask()).values()) == {10}
 
 
-def test_s2_preemption_is_not_vetoed() -> None:
-    """Its empty echo left no candidate, ever."""
+def test_preemption_is_not_vetoed() -> None:
+    """An earlier extender answered with an empty list, so that no candidate was ever left."""
     meta = {name: {"Pods": [{"UID": name}], "NumPDBViolations": 3} for name in ("a", "d", "new")}
     found = World().tick().preempt({"Pod": {}, "NodeNameToMetaVictims": meta})
     assert found == {name: meta[name] for name in ("a", "new")}
@@ -205,19 +207,19 @@ def test_s2_preemption_is_not_vetoed() -> None:
 BINDING = {"PodName": "p", "PodNamespace": "ns", "PodUID": UID, "Node": "a"}
 
 
-async def test_bind_binds() -> None:
+async def test_bind_passes_on_pod_and_node_with_keys_of_any_case() -> None:
     found: list[dict[str, str]] = []
 
-    async def bind(**asked: str) -> None:
-        found.append(asked)
+    async def bind(**args: str) -> None:
+        found.append(args)
 
     lower = {"podName": "p", "podNamespace": "ns", "podUID": UID, "node": "a"}
-    for asked in (BINDING, lower):
-        assert await World(bind=bind).extender.bind(raw(asked)) == b'{"Error":""}'
+    for request in (BINDING, lower):
+        assert await World(bind=bind).extender.bind(raw(request)) == b'{"Error":""}'
     assert found == [{"pod": "p", "namespace": "ns", "uid": UID, "node": "a"}] * 2
 
 
-async def test_a_bind_that_fails_says_so() -> None:
+async def test_a_bind_that_fails_answers_with_the_error() -> None:
     async def bind(**_: str) -> None:
         raise ConflictError("cannot bind: it has a node")
 
@@ -226,7 +228,7 @@ async def test_a_bind_that_fails_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"", "not JSON"),
         (b"\xff\xfe", "not JSON"),
@@ -244,10 +246,10 @@ async def test_a_bind_that_fails_says_so() -> None:
         (b'{"Nodes":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply"),
     ],
 )
-def test_what_is_no_question_is_told_so(body: Any, said: str) -> None:
+def test_an_invalid_request_is_a_one_line_error(body: Any, message: str) -> None:
     world = World().tick()
-    for ask_it in (world.filter, world.scores):
+    for request in (world.filter, world.scores):
         with pytest.raises(WireError) as caught:
-            ask_it(body)
-        assert said in str(caught.value)
+            request(body)
+        assert message in str(caught.value)
         assert "\n" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Scores: whole numbers 0..10, unknown in the middle, hot last, and no herd; and refused nodes."""
+"""Scores are whole numbers from 0 to 10: unknown nodes in the middle, hot nodes last, no herding.
+Also the nodes that are refused because of their load.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +36,9 @@ ROOM = {"cpu": 8.0, "memory": 32 * 2.0**30}
 
 
 def tenths(values: Sequence[float | None]) -> list[int]:
-    """Loads in percent, plus 1000 on a node on which a rule fires; None: unknown."""
+    """Loads in tenths of a percent. ``values`` are in percent, plus 1000 on a node on which a rule
+    fires; None is unknown.
+    """
     return [UNKNOWN if value is None else round(value * TENTHS) for value in values]
 
 
@@ -44,14 +48,16 @@ def tenths(values: Sequence[float | None]) -> list[int]:
         ("linear", [0, 4, 5, 23, 50, 88, 94, 100, 140], [10, 10, 10, 8, 5, 1, 1, 0, 0]),
         ("relative", [20, 60, 100], [10, 5, 0]),
         ("linear", [], []),
-        ("linear", [None, 10, 20, 90, None], [8, 9, 8, 1, 8]),  # the candidates' median
+        ("linear", [None, 10, 20, 90, None], [8, 9, 8, 1, 8]),  # unknown: the candidates' median
         ("linear", [None, 10, 90], [1, 9, 1]),
-        ("linear", [20, 30, 45, 1095], [10, 9, 8, 0]),  # with a firing one, as far apart
+        ("linear", [20, 30, 45, 1095], [10, 9, 8, 0]),  # a rule fires on the last node
         ("linear", [95, 93, 97, 400, 1000], [10, 10, 10, MIN_COOL, 0]),
-        ("relative", [1090, 1082, 1099], [5, 10, 0]),  # all fire
+        ("relative", [1090, 1082, 1099], [5, 10, 0]),  # a rule fires on all nodes
     ],
 )
-def test_a_method(method: Method, values: list[float | None], expected: list[int]) -> None:
+def test_the_scores_of_each_method(
+    method: Method, values: list[float | None], expected: list[int]
+) -> None:
     loads = tenths(values)
     scores = scores_by_load(loads, method)
     assert [scores[load] for load in loads] == expected
@@ -63,15 +69,17 @@ def test_a_method(method: Method, values: list[float | None], expected: list[int
         ([None, 20.0, None, 21.0], 1, [7, 8, 7, 7]),
         ([110.0, 100.0], 1, [0, 1]),
         ([100.0, 100.0], None, [0, 0]),
-        ([50.0, 50.0, 60.0], None, [5, 5, 4]),  # the scheduler decides between equal ones
+        ([50.0, 50.0, 60.0], None, [5, 5, 4]),  # the scheduler decides between equal nodes
         ([20.0 + n / 10 for n in range(16)], 0, [8] + [7] * 15),
-        ([20.0 + n / 10 for n in range(17)], None, [8] * 17),  # many are as good
+        ([20.0 + n / 10 for n in range(17)], None, [8] * 17),  # too many are equally good
         ([20.0] + [30.0] * 999, 0, [8] + [7] * 999),
         ([20.0] + [30.0] * 1000, None, [8] + [7] * 1000),
         ([], None, []),
     ],
 )
-def test_among_few_the_least_loaded_is_put_first(values, first, expected) -> None:
+def test_among_few_best_nodes_the_least_loaded_gets_the_best_score_alone(
+    values, first, expected
+) -> None:
     loads = tenths(values)
     scores = scores_by_load(loads, "linear")
     assert break_ties(scores, loads) == first
@@ -85,10 +93,11 @@ LOADS = st.lists(SOME, min_size=1, max_size=30) | st.lists(st.integers(0, 2 * FI
 
 @steady(200)
 @given(st.sampled_from(METHODS), LOADS)
-def test_what_holds_for_the_scores_of_any_candidates(method, loads) -> None:
-    """None outweighs the scheduler's plugins (below 0, or times 10); more load never scores more;
-    where some fire these score 0, the best other one 10, and none of the others 0; unknown ones
-    score what a known one scores; breaking ties changes the best score alone, by one.
+def test_invariants_of_scores(method, loads) -> None:
+    """Scores are from 0 to 10, so that none outweighs the scheduler's plugins. More load never gets
+    a higher score. If rules fire on some of the nodes, these score 0, the best other node scores
+    10, and the others at least MIN_COOL. Unknown nodes get the score of a known one. Breaking ties
+    changes only the best score, by one.
     """
     graded = scores_by_load(loads, method)
     settled = dict(graded)
@@ -119,10 +128,10 @@ def test_what_holds_for_the_scores_of_any_candidates(method, loads) -> None:
     st.floats(allow_nan=False, allow_infinity=False),
     st.integers(0, 10**9),
 )
-def test_no_load_is_taken_for_that_of_a_node_on_which_a_rule_fires(
+def test_no_load_reaches_that_of_a_node_on_which_a_rule_fires(
     op: str, threshold: float, value: float, pods: int
 ) -> None:
-    """Neither by what it measures, nor by the pods before the last tick, nor by those since."""
+    """Neither through the measured value, nor through pods bound before or after the last tick."""
     rules = rule_set(rule(op=op, threshold=threshold), extender={})
     many = BoundPod("u", "a", 1e9 * pods, 1e18 * pods)
     nodes = {"a": Node("a", allocatable={"cpu": 1.0, "memory": 1.0})}
@@ -146,16 +155,16 @@ UNKNOWN_USE = [BoundPod("u", "a", 4.0), *(BoundPod(uid, "a", 0.1) for uid in "12
     [
         (0, UNKNOWN_USE, {"sign": 1}, 500 + 3 * 40),
         (700, UNKNOWN_USE, {"is_recent": False}, 700),
-        # of known use, bound or ended
+        # pods of known use, bound or ended
         (100, KNOWN, {"use": USE, "sign": 1}, 100 + 250 + 50),
         (500, KNOWN, {"use": USE}, 500 - 250 - 50),
         (500, KNOWN, {"use": USE, "is_recent": False}, 500 - 250 - 50),
         (100, KNOWN, {"use": USE}, 0),
-        # with a margin, where others are measured themselves
+        # with a margin, if other pods are measured themselves
         (500, KNOWN, {"use": MEASURED, "sign": 1}, 500 + 375 + 75),
         (500, KNOWN, {"use": MEASURED}, 500 - 375 - 75),
         (500, KNOWN, {"use": MEASURED, "is_recent": False}, 500 - 250 - 50),
-        # a firing node does not look like one that does not fire
+        # a node on which a rule fires does not look like one on which none does
         (300, KNOWN * 9, {"use": USE, "threshold": 20}, FIRING),
     ],
 )
@@ -174,8 +183,8 @@ def test_pods_that_were_bound_or_ended_since_the_tick_change_a_load(
     assert loads.of(["a"]) == [expected]
 
 
-def test_nodes_below_the_line_of_a_profile_count_as_at_it() -> None:
-    """Also those with fresh pods, until these take them above it."""
+def test_nodes_below_the_line_of_a_profile_count_as_at_the_line() -> None:
+    """This includes nodes with new pods, until these pods take them above the line."""
     rules = rule_set(
         rule(resource="cpu"),
         rule("mem", resource="memory"),
@@ -205,7 +214,7 @@ HOT, FAILED = {"a": 99.0}, "connection refused"
         ({"for_": "30s"}, [(0, HOT)], False),
         ({"for_": "30s"}, [(0, HOT), (30, HOT)], True),
         ({"keep_firing_for": "5m"}, [(0, HOT), (10, {"a": 50})], True),
-        # nodes without data pass; a gap is bridged, and then the node passes
+        # a node without data passes; a refused one passes only after stale_after without data
         ({}, [(0, FAILED)], False),
         ({}, [(0, {"a": math.nan})], False),
         ({}, [(0, HOT), (60, FAILED)], True),
@@ -214,7 +223,7 @@ HOT, FAILED = {"a": 99.0}, "connection refused"
     ],
 )
 @pytest.mark.parametrize("rejects", [True, False])
-def test_a_firing_rule_of_reject_refuses(
+def test_a_node_is_refused_while_a_rule_in_reject_fires(
     options: Mapping[str, Any],
     steps: Sequence[tuple[float, Answer]],
     is_refused: bool,

@@ -1,4 +1,4 @@
-"""Whatever a scheduler may send: a question is answered, and all else is a WireError."""
+"""Requests that a scheduler may send: valid ones are answered, all others are WireErrors."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ JSON: Drawn = st.recursive(
 )
 
 
-def as_it_is(good: Drawn) -> Drawn:
+def unchanged(good: Drawn) -> Drawn:
     return good
 
 
@@ -64,10 +64,10 @@ def preemption(vary: Vary) -> Drawn:
     return some(vary, NodeNameToMetaVictims=meta, NodeNameToVictims=whole)
 
 
-@given(candidates(as_it_is))
+@given(candidates(unchanged))
 @example({"Nodes": {"items": [{"metadata": {"name": name}, "x": [1.5]} for name in "adbd"]}})
 @example({"Nodes": {"items": [{"metadata": {"name": "d"}}]}, "NodeNames": ["d", "a", "a"]})
-def test_candidates_in_every_form_are_answered(body: Any) -> None:
+def test_filter_and_prioritize_answer_candidates_in_every_form(body: Any) -> None:
     names, nodes = body.get("NodeNames"), body.get("Nodes")
     if names is None and nodes is None:
         with pytest.raises(wire.WireError):
@@ -75,7 +75,7 @@ def test_candidates_in_every_form_are_answered(body: Any) -> None:
         return
     items = (nodes or {}).get("items") or []
     hosts = names if names is not None else [item["metadata"]["name"] for item in items]
-    passed = None  # where there are names, nobody looks at the nodes
+    passed = None  # if there are names, the nodes are ignored
     if names is None:
         passed = [item for item in items if item["metadata"]["name"] != "d"]
     filtered = WORLD.filter(body)
@@ -86,18 +86,18 @@ def test_candidates_in_every_form_are_answered(body: Any) -> None:
     assert all(type(each["Score"]) is int and 0 <= each["Score"] <= 10 for each in found)
 
 
-@given(preemption(as_it_is))
-def test_victims_in_every_form_are_answered(body: Any) -> None:
+@given(preemption(unchanged))
+def test_preempt_answers_victims_in_every_form(body: Any) -> None:
     meta, whole = body.get("NodeNameToMetaVictims"), body.get("NodeNameToVictims")
-    asked = whole if meta is None else meta
-    if asked is None:
+    of_nodes = whole if meta is None else meta
+    if of_nodes is None:
         with pytest.raises(wire.WireError):
             WORLD.preempt(body)
         return
     found = WORLD.preempt(body)
-    assert list(found) == [node for node in asked if node != "d"]
+    assert list(found) == [node for node in of_nodes if node != "d"]
     for node, kept in found.items():
-        of_node = asked[node] or {}
+        of_node = of_nodes[node] or {}
         pods = of_node.get("Pods") or []
         if meta is None:
             uids = [pod.get("metadata", {}).get("uid", "") for pod in pods]
@@ -108,7 +108,7 @@ def test_victims_in_every_form_are_answered(body: Any) -> None:
 
 
 @given(mostly(candidates(mostly)) | mostly(preemption(mostly)) | st.binary(max_size=60))
-def test_nothing_that_can_be_sent_is_another_error(body: Any) -> None:
+def test_no_request_causes_any_other_error(body: Any) -> None:
     sent = raw(body)
     for ask in (WORLD.filter, WORLD.scores, WORLD.preempt, wire.read_binding):
         with contextlib.suppress(wire.WireError):
@@ -116,7 +116,7 @@ def test_nothing_that_can_be_sent_is_another_error(body: Any) -> None:
 
 
 def test_keys_in_lower_case_are_read_too() -> None:
-    """As Go's decoder reads them, and as schedulers before Kubernetes 1.17 sent them."""
+    """Go's decoder accepts them too, and schedulers before Kubernetes 1.17 sent them."""
     names = ["a", "d"]
     for key in ("nodenames", "nodeNames"):
         assert WORLD.filter({"pod": {}, key: names})["NodeNames"] == ["a"]
@@ -124,5 +124,5 @@ def test_keys_in_lower_case_are_read_too() -> None:
     found = WORLD.filter({"pod": {}, "nodes": nodes})["Nodes"]["items"]
     assert found == [{"metadata": {"name": "a"}}]
     victims = {"pods": [{"uid": "u"}], "numPDBViolations": 1}
-    asked = {"nodeNameToMetaVictims": {"a": victims, "d": victims}}
-    assert WORLD.preempt(asked) == {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}
+    body = {"nodeNameToMetaVictims": {"a": victims, "d": victims}}
+    assert WORLD.preempt(body) == {"a": {"Pods": [{"UID": "u"}], "NumPDBViolations": 1}}

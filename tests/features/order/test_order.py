@@ -1,4 +1,4 @@
-"""The lists of the order: which nodes a pod prefers, and how much of it a pod carries."""
+"""The lists of the order: which nodes a pod prefers, and their size."""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ LINE = 500
 
 
 def order_of(scene: Scene, cpu: Mapping[str, float], at: float = NOON, **memory: float) -> Order:
-    """After a tick with these loads."""
+    """The order after a tick with these loads."""
     tick = scene.tick(at, node_cpu=cpu, node_mem_usage=memory)
     found = compute_order(tick.evaluation, NO_PODS)
     assert found is not None
@@ -50,14 +50,14 @@ def ranked(count: int, length: int) -> list[Ranked]:
 
 
 @given(st.integers(0, 3000), st.integers(4, 63))
-def test_each_node_is_in_one_list_the_coolest_in_the_first_tier_of_one(count, length) -> None:
-    """Where no node is below the line."""
+def test_each_node_is_in_one_list_and_the_coolest_are_in_first_tiers(count, length) -> None:
+    """If no node is below the line."""
     coolest = ranked(count, length)
     lists = node_lists(Pool(coolest, line=LINE), count)
     listed = [name for tiers in lists for tier in tiers for name in tier.nodes]
     names = [node.host for node in coolest[:MAX_NODES]]
     assert sorted(listed) == names
-    # A pod of any list prefers one of the coolest: as many of them as there are lists.
+    # Each list prefers a different one of the coolest nodes.
     first = {tiers[0].nodes[0] for tiers in lists}
     assert first == set(names[: len(lists)])
     for tiers in lists:
@@ -72,7 +72,7 @@ def test_each_node_is_in_one_list_the_coolest_in_the_first_tier_of_one(count, le
 
 
 def weight_of(tiers: NodeList, node: str) -> int:
-    """What kube-scheduler's NodeAffinity adds up for a node."""
+    """The sum of weights that kube-scheduler's NodeAffinity gives a node."""
     return sum(tier.weight for tier in tiers if (node in tier.nodes) != tier.all_but)
 
 
@@ -90,7 +90,7 @@ def test_nodes_below_the_line_are_equal_and_the_others_come_after_them(
     hot_names = [f"h{n:0{length - 1}d}" for n in range(hot)]
     lists = node_lists(Pool([*cool, *warm], hot_names, LINE), below + len(above) + hot)
     if below and not above and not hot:
-        assert lists == ((),)  # there is nothing to say
+        assert lists == ((),)  # no preferences: all nodes are equally good
         return
     for tiers in lists:
         named = sum(len(name) for tier in tiers for name in tier.nodes)
@@ -111,7 +111,7 @@ def test_nodes_below_the_line_are_equal_and_the_others_come_after_them(
 @given(
     st.lists(st.integers(1, 1100), max_size=12), st.integers(0, 1100), st.sampled_from([4, 44, 63])
 )
-def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, small, length):
+def test_the_object_fits_into_etcd_and_drops_the_smaller_pools_first(large, small, length):
     sizes = {"": 1000} | {f"large-{n}": size for n, size in enumerate(large)}
     sizes |= dict.fromkeys((f"small-{number:04}" for number in range(small)), 1)
     pools = {pool: Pool(ranked(size, length)) for pool, size in sizes.items()}
@@ -130,8 +130,10 @@ def test_the_object_has_a_size_that_etcd_takes_and_the_larger_pools_stay(large, 
     assert lists.keys() == pools.keys() or written > MAX_OBJECT * 0.8 or len(lists) == MAX_POOLS
 
 
-def test_only_nodes_that_a_list_has_are_shown() -> None:
-    """More nodes above the line than a pod has room for, and more below it than the object has."""
+def test_only_nodes_in_a_list_are_shown() -> None:
+    """There are more nodes above the line than a pod has room for, and more below it than fit into
+    the object.
+    """
     nodes = [Node(f"n{number:04}") for number in range(MAX_NODES + 600)]
     order_of_cpu = {"score": {"node-cpu": 1}, "equal_below": 50}
     scene = Scene({**EXAMPLE_RULES, "order": order_of_cpu}, nodes)
@@ -149,8 +151,8 @@ def weights(*loads: int) -> list[int]:
     return [weight_of(tiers, node.host) for node in nodes]
 
 
-def test_weights_are_by_load() -> None:
-    """Equal nodes have the same weight, and one that is far cooler has much more."""
+def test_weights_depend_on_load() -> None:
+    """Equal nodes have equal weights, and a far cooler node has a much higher one."""
     assert weights(200, 450, 600, 700) == [100, 25, 4, 1]
     assert weights(200, 200, 201, 700) == [100, 100, 99, 1]
     assert weights(200, 600, 700, 9000) == [100, 25, 14, 1]
@@ -159,8 +161,10 @@ def test_weights_are_by_load() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=60))
-def test_overflow_lists_are_the_order_when_pods_are_placed(drawn) -> None:
-    """Each round is the order after one pod for each list before it, each on the coolest node."""
+def test_overflow_lists_have_the_ranks_after_the_first_pods_are_placed(drawn) -> None:
+    """Each round of lists has the ranks after one pod for each earlier list was placed, each on the
+    node that was the coolest then.
+    """
     nodes = [Ranked(f"n{at}", load, step, load) for at, (load, step) in enumerate(sorted(drawn))]
     _, overflow = lists_that_fit({"": Pool(nodes)}, len(nodes))
     of_round = len(node_lists(Pool([node._replace(counts_as=1) for node in nodes]), len(nodes)))
@@ -177,14 +181,14 @@ def test_overflow_lists_are_the_order_when_pods_are_placed(drawn) -> None:
         assert sorted(listed) == sorted(loads)
         first = sorted(loads[tiers[0].nodes[0]] for tiers in each)
         assert first == sorted(loads.values())[:of_round]
-    if nodes:  # as many lists as pods that raise the mean load by 6 %
+    if nodes:  # one pod for each list raises the mean load by 6 %
         wanted = 60 * len(nodes) ** 2 / sum(steps.values())
         assert abs(max(of_round, min(MAX_LISTS, wanted)) - of_round - len(more)) <= of_round / 2
 
 
-def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> None:
-    """Also by a rule that the order does not weigh, and where no node is marked. What
-    ``keep_firing_for`` keeps hot has cooled: without it all pods would go to the others.
+def test_a_node_that_is_hot_according_to_any_rule_is_in_no_list_until_it_has_cooled() -> None:
+    """The rule may have no weight in the order, and ``mark`` may be none. A node that only
+    ``keep_firing_for`` keeps hot has cooled. Otherwise all pods would go to the remaining nodes.
     """
     kept = [{**each, "keep_firing_for": "2m"} for each in EXAMPLE_RULES["rules"]]
     rules = {**EXAMPLE_RULES, "rules": kept, "mark": "none"}
@@ -201,7 +205,7 @@ def test_a_node_that_is_hot_by_any_rule_is_in_no_list_until_it_has_cooled() -> N
     assert preferred(NOON + 10, b=10.0) == ["b", "host-c"]
 
 
-def test_a_load_that_cannot_be_is_in_the_middle() -> None:
+def test_a_node_with_an_impossible_load_is_in_the_middle() -> None:
     rules = [{**each, "full_at": 100} for each in EXAMPLE_RULES["rules"]]
     scene = Scene({**EXAMPLE_RULES, "rules": rules}, map(Node, "abcde"))
     cpu = {"a": -1200.0, "b": 808334905.0, "c": 10.0, "d": 50.0, "e": 70.0}
@@ -222,15 +226,17 @@ def test_a_load_that_cannot_be_is_in_the_middle() -> None:
         (PodRequestTotals(1, 0.0, 15.9 * 2**30), True),
     ],
 )
-def test_a_node_is_full_where_one_small_pod_more_has_no_room(requested, full) -> None:
-    """By their number too: where 26 of 40 nodes had 110 pods, 13 of the 20 coolest were full."""
+def test_a_node_is_full_if_one_more_small_pod_has_no_room(requested, full) -> None:
+    """The number of pods counts too. When 26 of 40 nodes had 110 pods, 13 of the 20 coolest were
+    full.
+    """
     room = {"pods": 110.0, "cpu": 8.0, "memory": 16 * 2.0**30}
     assert is_full(Node("a", allocatable=room), requested) is full
-    assert not is_full(Node("a"), requested)  # it does not say what it has
+    assert not is_full(Node("a"), requested)  # its capacity is unknown
 
 
 def test_a_node_that_no_preference_can_name_is_in_no_list() -> None:
-    """kube-scheduler never places a pod that prefers what no label value can be."""
+    """kube-scheduler never places a pod whose preference contains an invalid label value."""
     labels = {"a": "a", "b": "other", "c": "c", "twin": "c", "empty": "", "long": "x" * 64}
     nodes = [Node(name, labels={HOSTNAME_LABEL: host}) for name, host in labels.items()]
     scene = Scene(EXAMPLE_RULES, nodes)
@@ -244,7 +250,7 @@ def test_a_node_that_no_preference_can_name_is_in_no_list() -> None:
     assert order.counts == {"ranked": 2, "unknown": 0, **none, "unnamed": 6}
 
 
-def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> None:
+def test_the_line_is_lower_if_nodes_are_warm_and_applies_to_every_rule() -> None:
     assert [equal_line(50, 10 * load) for load in (10, 50, 60, 80, 100)] == [
         *(500, 500, 400, 200),
         0,
@@ -262,26 +268,26 @@ def test_the_line_comes_down_where_nodes_are_warm_and_goes_by_every_rule() -> No
         *(("b", True), ("c", True)),
         ("a", False),
     ]
-    # An unnamed node could be hot: then the cool ones are named.
+    # A node that cannot be named could be hot, so the cool nodes are named instead.
     scene.nodes["d"] = Node("d", labels={})
     order = order_of(scene, cpu | {"d": 5.0}, NOON + 10, **memory)
     assert [tier.nodes for tiers in order.lists[""] for tier in tiers] == [("b", "c"), ("a",)]
 
 
-def test_where_nodes_are_packed_the_fullest_below_the_line_come_first() -> None:
+def test_with_pack_the_most_loaded_nodes_below_the_line_come_first() -> None:
     rules = {**EXAMPLE_RULES, "order": {"score": {"node-cpu": 1}, "equal_below": 50, "pack": True}}
     scene = Scene(rules, map(Node, "abcd"))
     cpu = {"a": 5.0, "b": 30.0, "c": 48.0, "d": 65.0}
     order = order_of(scene, cpu, **cpu)
     assert [each.node for each in nodes_of(order, "")] == ["c", "b", "a", "d"]
-    # Pods that kube-scheduler does not spread fill them one after the other.
+    # Pods that kube-scheduler does not spread fill these nodes one after the other.
     full = pool_of([("c", 480, 50), ("b", 300, 50), ("e", 650, 50)], (), 500, 0, packs=True)
     _, overflow = lists_that_fit({"": full}, 3)
     assert [tiers[0].nodes for tiers in overflow[""]][:2] == [("b",), ("b",)]
 
 
 def taint(text: str) -> dict[str, str]:
-    """``key=value:effect``, the value may be missing."""
+    """Parse ``key=value:effect``; the value may be missing."""
     key_and_value, _, effect = text.rpartition(":")
     key, _, value = key_and_value.partition("=")
     return {"key": key, "value": value, "effect": effect}
@@ -306,20 +312,20 @@ GPU = "nvidia.com/gpu=present:NoSchedule"
             )
         ),
         ({"a": ["dynsched.io/pressure=true:PreferNoSchedule"]}, "abc", "abc"),
-        # The pool's own taint: its pods tolerate it, also where one node lacks it.
+        # Pods of the pool tolerate the pool's own taint, also if one node lacks it.
         ({"a": [GPU], "b": [GPU], "c": [GPU]}, "abc", ""),
         ({"b": [GPU], "c": [GPU]}, "abc", "a"),
         ({"a": [GPU, "example.com/starts:NoExecute"], "b": [GPU], "c": [GPU]}, "bc", ""),
-        # All nodes of a pool go.
+        # All nodes of a pool are about to be removed.
         ({"a": [KARPENTER], "b": [KARPENTER], "c": [KARPENTER]}, "", ""),
         ({"a": [CANDIDATE], "b": [CANDIDATE], "c": [CANDIDATE]}, "", ""),
     ],
 )
 @pytest.mark.parametrize("equal_below", [0, 50])
-def test_a_node_that_goes_or_is_not_ready_for_pods_is_in_no_list(
+def test_a_node_that_is_closed_to_new_pods_is_in_no_list(
     taints, listed, for_all, equal_below
 ) -> None:
-    """``d`` and ``e`` are of no pool. With ``equal_below`` a list says "all but"."""
+    """``d`` and ``e`` are in no pool. With ``equal_below`` a list says "all but"."""
     rules = EXAMPLE_RULES | {
         "guard": {"pool_label": "pool"},
         "order": {"score": {"node-cpu": 1}, "equal_below": equal_below},
@@ -335,7 +341,7 @@ def test_a_node_that_goes_or_is_not_ready_for_pods_is_in_no_list(
         tiers = order.lists[pool][0] if pool in order.lists else ()
         open_to = want if pool else want + "".join(set("abc") - taints.keys())
         assert {name for name in open_to if weight_of(tiers, name)} == set(want)
-    # Pods can go there in spite of the soft taint, so that "all but" has to name the node.
+    # A soft taint does not keep pods off the node, so "all but" has to name it.
     soft = {name for name, of_node in taints.items() if CANDIDATE in of_node}
     for lists in order.lists.values():
         assert not any(weight_of(lists[0], name) for name in soft)

@@ -1,5 +1,5 @@
-"""What the webhook of the order answers. That pods of every other form get the same by it and by
-the policies is in test_order_webhook.py.
+"""The answers of the order's webhook. test_order_webhook.py shows that the webhook and the policies
+have the same effect on pods of all other forms.
 """
 
 import base64
@@ -37,7 +37,7 @@ def review(pod: Any, **more: Any) -> dict[str, Any]:
 
 
 def answered(order: Order, body: Any, now: float = NOON) -> dict[str, Any]:
-    """The response; the pod is allowed in any case."""
+    """The response, which always allows the pod."""
     answer = json.loads(
         answer_review(json.dumps(body).encode(), LastOrder(order, NOON, UNTIL), now)
     )
@@ -48,7 +48,7 @@ def answered(order: Order, body: Any, now: float = NOON) -> dict[str, Any]:
 
 
 def patched(pod: Any) -> dict[str, Any]:
-    """The pod as the API server makes it of the answer by POOLS."""
+    """The pod after the API server applied the patch that POOLS gives it."""
     response = answered(POOLS, review(pod))
     if "patch" not in response:
         return dict(pod)
@@ -67,7 +67,7 @@ def made(metadata: Mapping[str, Any], name: str = "app", **spec: Any) -> dict[st
 
 
 @pytest.mark.parametrize("name", GETS)
-def test_which_pods_get_the_order_and_what_of_it(name: str) -> None:
+def test_which_pods_get_the_order_and_which_nodes_they_prefer(name: str) -> None:
     metadata, more, want = GETS[name]
     pod = made(OWNED | metadata, **more)
     found = patched(pod)
@@ -83,8 +83,10 @@ def test_which_pods_get_the_order_and_what_of_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", range(len(BURSTS)))
-def test_a_pod_gets_one_of_its_lists_by_chance(case: int) -> None:
-    """By the volume of its token; without one, by the end of its name and the second."""
+def test_a_pod_gets_one_of_its_lists_at_random(case: int) -> None:
+    """The name of its token's volume decides, or without one, the end of its name and the second
+    of its creation.
+    """
     metadata, more, want = BURSTS[case]
 
     def got(pod: dict[str, Any]) -> str:
@@ -118,11 +120,11 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("body", UNKNOWN, ids=range(len(UNKNOWN)))
-def test_what_is_not_known_stays_as_it_is(body: dict[str, Any]) -> None:
+def test_unexpected_requests_and_objects_are_not_patched(body: dict[str, Any]) -> None:
     assert answered(LEVELS, body) == {"uid": "u", "allowed": True}
 
 
-def test_an_order_that_has_ended_and_none_give_nothing() -> None:
+def test_without_an_order_and_after_its_end_pods_are_not_patched() -> None:
     assert "patch" in answered(LEVELS, review(POD), UNTIL - 1)
     assert "patch" not in answered(LEVELS, review(POD), UNTIL)
     assert b"patch" not in answer_review(json.dumps(review(POD)).encode(), None, NOON)
@@ -137,6 +139,6 @@ BAD = [
 
 
 @pytest.mark.parametrize("body", BAD, ids=range(len(BAD)))
-def test_what_is_no_review_is_an_error_of_one_line(body: bytes) -> None:
+def test_a_body_that_is_no_review_is_a_one_line_error(body: bytes) -> None:
     with pytest.raises(ReviewError, match=r"\A.+\Z"):
         answer_review(body, LastOrder(LEVELS, NOON, UNTIL), NOON)

@@ -28,8 +28,8 @@ WITHOUT = {"rules": EXAMPLE_RULES["rules"]}
 
 @dataclass
 class World:
-    """A writer and what it does: pairs of the time and the verb of its calls. One call ``takes``
-    this many seconds.
+    """The surroundings of a writer. ``calls`` has the time and the verb of each write request; each
+    one ``takes`` this many seconds.
     """
 
     takes: float = 0.0
@@ -41,7 +41,7 @@ class World:
     scene: Scene = field(default_factory=lambda: Scene(EXAMPLE_RULES, [Node("a"), Node("b")]))
 
     async def call(self, call: ApiRequest, **_: Any) -> ApiResponse:
-        """As of `KubeApi`."""
+        """Stands in for `KubeApi.call`."""
         if call.verb in {"patch", "delete"}:
             self.calls.append((asyncio.get_running_loop().time(), call.verb))
             await asyncio.sleep(self.takes)
@@ -50,27 +50,27 @@ class World:
         return ApiResponse(200, {})
 
     async def tick(self, seconds: float = 0.0, *, a: float = 10.0) -> None:
-        """A tick with this load of node a; then time passes."""
+        """Publish a tick with this load of node a, then let time pass."""
         cpu = {"a": a, "b": 20.0}
         await self.ticks.publish(self.scene.tick(NOON, node_cpu=cpu, node_mem_usage={}))
         await asyncio.sleep(seconds)
 
-    def turn(self, rules: Mapping[str, Any]) -> None:
-        """Other rules from the next tick on."""
+    def reload(self, rules: Mapping[str, Any]) -> None:
+        """Use other rules from the next tick on."""
         self.scene = Scene(rules, self.scene.nodes.values())
 
 
 def play(
     what: Callable[[World], Awaitable[None]], world: World | None = None
 ) -> list[tuple[float, str]]:
-    """The calls until the writer is stopped, after ``what``."""
+    """The calls of a writer that is stopped after ``what``."""
     world = world or World()
 
     async def run() -> None:
         stop, clock = asyncio.Event(), asyncio.get_running_loop().time
         leader = LeaderWriter(lambda: world.leads)
-        kept = NodeOrder(cast("KubeApi", world), "d", leader)
-        writer = NodeOrderWriter(kept, world.status, leader.may_write, INTERVAL, clock=clock)
+        resource = NodeOrder(cast("KubeApi", world), "d", leader)
+        writer = NodeOrderWriter(resource, world.status, leader.may_write, INTERVAL, clock=clock)
         running = asyncio.create_task(writer.run(stop, world.ticks))
         await what(world)
         stop.set()
@@ -82,17 +82,17 @@ def play(
 
 
 @pytest.mark.parametrize(("takes", "apart"), [(0.01, 1.0), (0.2, 2.0)])
-def test_writes_of_an_order_that_changes_take_a_tenth_of_the_time(takes, apart) -> None:
+def test_writes_of_a_changing_order_take_at_most_a_tenth_of_the_time(takes, apart) -> None:
     async def changing(world: World) -> None:
         for number in range(40):
             await world.tick(0.25, a=10.0 + 20 * (number % 2))
 
     written = [at for at, verb in play(changing, World(takes)) if verb == "patch"]
-    rests = [later - at for at, later in pairwise(written)]
-    assert apart - 0.01 <= min(rests) <= max(rests) <= apart + 0.5
+    pauses = [later - at for at, later in pairwise(written)]
+    assert apart - 0.01 <= min(pauses) <= max(pauses) <= apart + 0.5
 
 
-def test_an_order_that_stays_the_same_is_renewed_and_withdrawn_at_the_end() -> None:
+def test_an_unchanged_order_is_renewed_and_withdrawn_at_the_end() -> None:
     async def quiet(world: World) -> None:
         for _ in range(5):
             await world.tick(5.0)
@@ -113,10 +113,10 @@ def test_an_order_is_withdrawn_while_ticks_are_overdue() -> None:
     assert times["delete"] == pytest.approx(overdue_after(INTERVAL), abs=0.1)
 
 
-def test_an_order_is_withdrawn_when_the_rules_have_none_any_more() -> None:
+def test_an_order_is_withdrawn_when_the_rules_no_longer_have_one() -> None:
     async def reloaded(world: World) -> None:
         await world.tick(5.0)
-        world.turn(WITHOUT)
+        world.reload(WITHOUT)
         await world.tick(5.0)
         assert (world.status.order, world.status.in_force) == (None, None)
         await world.tick(5.0)
@@ -124,7 +124,7 @@ def test_an_order_is_withdrawn_when_the_rules_have_none_any_more() -> None:
     assert play(reloaded) == [(0.0, "patch"), (5.0, "delete")]
 
 
-def test_a_follower_has_an_order_and_writes_none() -> None:
+def test_a_follower_computes_an_order_and_does_not_write_it() -> None:
     async def following(world: World) -> None:
         await world.tick(5.0)
         assert world.status.order is not None
@@ -138,7 +138,7 @@ def test_a_follower_has_an_order_and_writes_none() -> None:
     assert play(following, World(leads=False)) == [(5.0, "patch")]
 
 
-def test_a_write_that_failed_is_tried_again_and_reported() -> None:
+def test_a_failed_write_is_reported_and_retried() -> None:
     async def failing(world: World) -> None:
         await world.tick(9.0)
         assert world.status.error is not None
@@ -147,6 +147,6 @@ def test_a_write_that_failed_is_tried_again_and_reported() -> None:
         assert world.status.error is None
 
     world = World(fails=True)
-    # No patch without the server's time.
+    # There is no patch before a response has the API server's time.
     assert play(failing, world) == [(10.0, "patch"), (11.0, "delete")]
     assert world.status.calls == {"ok": 2, "failed": 2}
