@@ -192,7 +192,7 @@ async def test_the_ca_file_option_is_used_and_the_environment_is_ignored(
                 {},
                 "TLS: its certificate is not trusted (unable to get local issuer cert",
             ),
-            (authority.cert, {"insecure_skip_verify": True}, "None"),  # stays unverified
+            (stranger.cert, {"insecure_skip_verify": True}, "None"),  # stays unverified
         ):
             with monkeypatch.context() as patched:
                 if environment is not None:
