@@ -225,8 +225,8 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
     "--rules",
     "-r",
     type=flags.FILE,
-    help="A file with one more mark to remove: one that no annotation records any more, because "
-    "`mark.label` was changed since. Default: rules.yaml if there is one.",
+    help="Remove the mark of this file, too. Needed if `mark.label` was changed, because "
+    "annotations then no longer record the old label. Default: rules.yaml if there is one.",
 )
 @flags.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @flags.option(

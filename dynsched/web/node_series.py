@@ -126,7 +126,7 @@ FAMILIES: Final[Mapping[str, tuple[str, Callable[[Tick], _Lines]]]] = {
         _expected_loads,
     ),
     "dynsched_node_load_above_mean": (
-        "Measured load minus the mean of nodes with its pool and hard taints, in points.",
+        "Measured load minus the mean of its pool's nodes with the same hard taints, in points.",
         _above_mean,
     ),
     "dynsched_node_hot_unmarked": (
