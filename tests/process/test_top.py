@@ -87,7 +87,7 @@ async def test_prometheus_is_found_and_the_nodes_are_shown_worst_first(
         code, output, errors = await call("top")
         assert (code, errors.startswith("From cluster ")) == (0, True)
         assert "3 nodes, 1 hot (above 80 % CPU or 85 % memory)\nPrometheus found" in output
-        assert "New pods with the order prefer cool.\n" in output
+        assert "New pods would prefer cool.\n" in output
         assert output.splitlines()[-1].startswith("Next: `dynsched plan`")
     assert not await cluster.writes()
 
