@@ -14,8 +14,8 @@ may grow by GROWTH, and Python's memory blocks by BLOCKS. No kind of task (in an
 or thread may become more numerous, except for CONNECTIONS. Every write is checked for foreign
 content, for marks of older rules, for the cap on marks and for the Lease. After a restore of an
 older state, dynsched must soon know all nodes as they are. At the end nothing may be due, and a
-prune must leave only what older rules put there, which a prune with those removes. Exits with 1 if a
-bound is broken.
+prune must leave only what older rules put there, which a prune with those removes. Exits with 1 if
+a bound is broken.
 """
 
 from __future__ import annotations

@@ -284,10 +284,13 @@ class Day:
         undo, self._undo = self._undo, []
         for _, each in undo:
             await each()
-        async with asyncio.timeout(30):
-            while not self._process.is_calm():  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.05)
-        tick = await self._do_tick(still=True)
+        async with asyncio.timeout(60):
+            while True:
+                while not self._process.is_calm():  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(0.05)
+                tick = await self._do_tick(still=True)
+                if not tick.writes.failures:  # else it does not know what was stored
+                    break
         if odd := sorted(tick.evaluation.table.marked ^ self.world.marked()):
             self.world.violations.append(f"the tick's marks differ from the cluster's: {odd[:5]}")
 
