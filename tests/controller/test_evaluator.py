@@ -351,6 +351,24 @@ async def test_the_cap_is_told_when_it_begins_to_bind() -> None:
     assert "guard.max_marked 1 " in told[0][2]
 
 
+async def test_a_mark_whose_answer_was_lost_counts_for_the_cap() -> None:
+    """Also if the watch is behind."""
+    bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
+    bench.stop_watch()
+
+    def answer_is_lost() -> None:
+        bench.client.before_patch.clear()
+        patch_node(bench.objects, bench.client.writes[-1])
+        raise ClusterError("the connection broke before the answer")
+
+    bench.client.before_patch["a"] = answer_is_lost
+    marked = []
+    for loads in ({"a": 95.0, "b": 50.0}, {"a": 50.0, "b": 95.0}, {"a": 50.0, "b": 95.0}):
+        await bench.tick(cpu=loads)
+        marked.append(bench.marked)
+    assert marked == ["a", "", "b"]
+
+
 HOLDING = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
 
 
