@@ -208,18 +208,11 @@ async def measure(servers: Envtest, nodes: int, pods: int) -> list[Row]:
         await bench.burst("no order; a burst")
         await of_policy(bench, prometheus, folder)
         _ = (await cluster.patch("/api/v1/namespaces/default", ASKS)).ok
-        for name, expired in (("fresh", False), ("late", True)):
-            files, port = certificate(authority, folder / name, name, expired=expired), free_port()
-            flags = ("--webhook-cert-dir", str(files), "--webhook-addr", f"127.0.0.1:{port}")
-            async with dynsched(cluster, prometheus, folder, RULES, *LEASE, *flags) as operator:
-                if not expired:
-                    await of_webhook(bench, operator, authority, Authority(folder, "other"), port)
-                    bench.rows += await directly(authority, port)
-                    continue
-                body = configuration(authority.cert, url=at(port))
-                async with configured(cluster, body):
-                    await asyncio.sleep(1)
-                    await bench.row("the certificate has expired")
+        files, port = certificate(authority, folder / "webhook"), free_port()
+        flags = ("--webhook-cert-dir", str(files), "--webhook-addr", f"127.0.0.1:{port}")
+        async with dynsched(cluster, prometheus, folder, RULES, *LEASE, *flags) as operator:
+            await of_webhook(bench, operator, authority, Authority(folder, "other"), port)
+            bench.rows += await directly(authority, port)
         await without_anybody(bench, authority)
     return bench.rows
 

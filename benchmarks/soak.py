@@ -12,9 +12,10 @@ machine's own clock (retries, back-off, the watch, the Lease) take a fraction of
 The bounds apply to the whole process, simulator included. From the first hour on, resident memory
 may grow by GROWTH, and Python's memory blocks by BLOCKS. No kind of task (in any thread), open file
 or thread may become more numerous, except for CONNECTIONS. Every write is checked for foreign
-content, for the cap on marks and for the Lease. After a restore of an older state, dynsched must
-soon know all nodes as they are. At the end nothing may be due, and nothing may be left after a
-prune. Exits with 1 if a bound is broken.
+content, for marks of older rules, for the cap on marks and for the Lease. After a restore of an
+older state, dynsched must soon know all nodes as they are. At the end nothing may be due, and a
+prune must leave only what older rules put there, which a prune with those removes. Exits with 1 if
+a bound is broken.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def _kinds() -> Counter[str]:
     kinds = Counter(f"thread {re.sub('[0-9]+', 'N', one.name)}" for one in threading.enumerate())
     for task in gc.get_objects():  # `asyncio.all_tasks` knows the tasks of one loop only
         if type(task) is asyncio.Task and not task.done():
-            kinds[f"task {getattr(task.get_coro(), '__qualname__', task)}"] += 1
+            # `get_coro` crashes in Python 3.11 if another thread is just creating the task.
+            kinds[f"task {getattr(task._coro, '__qualname__', None)}"] += 1  # noqa: SLF001
     for file in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the descriptor of this listing
             kinds[f"file {re.sub('[0-9]+', 'N', str(file.readlink()))}"] += 1

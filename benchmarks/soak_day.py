@@ -16,13 +16,15 @@ from typing import Any, TypeVar
 import yaml
 from soak_process import Process, elector
 from soak_prometheus import FIRST_RULE, HOUR, INTERVAL
-from soak_world import World
+from soak_world import OTHER_LABEL, TAINT, World
 
 from dynsched.controller.node_writer import write_all
 from dynsched.core.marks import plan_prune
 from dynsched.core.tick import Tick
 from dynsched.kube.cluster import NodeCluster
+from dynsched.rules import keys
 from dynsched.rules.file import RulesFile
+from dynsched.rules.labels import Mark, parse_label, parse_taint
 from dynsched_sim.apiserver.faults import Fault, Faults
 
 Kind = TypeVar("Kind")
@@ -31,8 +33,6 @@ REST = 60
 """Ticks without a fault at the end; in the last third of them nothing may be due."""
 
 TICKS_AN_HOUR = round(HOUR / INTERVAL)
-
-_TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 
 def rules(number: int, draw: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def rules(number: int, draw: Callable[[list[dict[str, Any]]], dict[str, Any]]) -
         [
             {},
             {"guard": {"max_marked": "2%", "max_releases": 3}},
-            {"mark": {"label": "status=presure", "taint": _TAINT}},
-            {"mark": {"label": "status=hot"}},
+            {"mark": {"label": keys.DEFAULT_LABEL, "taint": TAINT}},
+            {"mark": {"label": OTHER_LABEL}},
             {"rules": [first, second]},
         ]
     )
@@ -73,7 +73,7 @@ class Day:
         self._outage: asyncio.Task[None] | None = None
         self._is_rivals_turn = False
         self._tick = 0
-        world.rules = lambda: self._rules.rule_set
+        world.rules = lambda: self._rules.in_force
         self._happening = {  # mean number of ticks between two occurrences
             self._nodes_change: 7,
             self._many_get_hot: 240,
@@ -284,12 +284,14 @@ class Day:
         undo, self._undo = self._undo, []
         for _, each in undo:
             await each()
-        async with asyncio.timeout(30):
-            while not self._process.is_calm():  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.05)
-        tick = await self._do_tick(still=True)
-        seen = set(tick.evaluation.table.marked)
-        if odd := sorted((seen ^ self.world.marked) - self.world.strays()):
+        async with asyncio.timeout(60):
+            while True:
+                while not self._process.is_calm():  # noqa: ASYNC110 - there is no event for it
+                    await asyncio.sleep(0.05)
+                tick = await self._do_tick(still=True)
+                if not tick.writes.failures:  # else it does not know what was stored
+                    break
+        if odd := sorted(tick.evaluation.table.marked ^ self.world.marked()):
             self.world.violations.append(f"the tick's marks differ from the cluster's: {odd[:5]}")
 
     async def _rest(self) -> None:
@@ -300,12 +302,17 @@ class Day:
                 self.world.violations.append(f"at rest, {tick.planned[0]} is due")
 
     async def _prune(self) -> None:
-        mark = self._rules.rule_set.mark
-        cluster = await NodeCluster.listed(self._process.client)
-        await write_all(
-            cluster,
-            plan_prune(cluster.nodes().values(), mark),
-            replan=lambda node: next(iter(plan_prune([node], mark)), None),
-            on_written=lambda _node, _patch: None,
-        )
-        self.world.violations += [f"{name}: not clean after prune" for name in self.world.left()]
+        """Prune with the rules in force, then with older rules, as docs/operate.md says."""
+        self.world.is_pruned = True
+        older = Mark(parse_label(keys.DEFAULT_LABEL), parse_taint(TAINT))
+        for mark in (self.world.rules().mark, older, Mark(parse_label(OTHER_LABEL))):
+            expected = self.world.left_by_prune(mark)
+            cluster = await NodeCluster.listed(self._process.client)
+            await write_all(
+                cluster,
+                plan_prune(cluster.nodes().values(), mark),
+                replan=lambda node, mark=mark: next(iter(plan_prune([node], mark)), None),
+                on_written=lambda _node, _patch: None,
+            )
+            self.world.judge_the_prune(expected)
+        self.world.judge_the_prune({})

@@ -91,6 +91,7 @@ class Process:
     async def _publish(self, tick: Tick) -> None:
         """Advance the clock by one interval, because the tick is over."""
         self._store.publish(tick)
+        self._source.tick_is_over()
         self._world.clock.passed += INTERVAL
         self._ticks.put_nowait(tick)
 

@@ -124,22 +124,30 @@ class Prometheus:
 
 
 class Source:
-    """Queries ``real`` every tenth tick. Every tick blocks here until `go_on` is called."""
+    """Queries ``real`` every tenth tick. Every tick blocks here until `go_on` is called, and its
+    first rule may be queried more than once: a changed rules file is tried before it is in force.
+    """
 
     def __init__(self, prometheus: Prometheus, real: PrometheusSource) -> None:
         self._prometheus = prometheus
         self._real = real
         self._gate = asyncio.Semaphore(0)
+        self._is_open = False
         self._ticks = 0
 
     def go_on(self) -> None:
         """Let one tick get its samples."""
         self._gate.release()
 
+    def tick_is_over(self) -> None:
+        """Block the next tick."""
+        self._is_open = False
+
     async def query(self, rule: Rule) -> QueryResult:
         """Implements `controller.queries.Source`."""
-        if rule.name == FIRST_RULE:
+        if rule.name == FIRST_RULE and not self._is_open:
             await self._gate.acquire()
+            self._is_open = True
             self._ticks += 1
         by_http = self._ticks % _BY_HTTP == 0
         return await self._real.query(rule) if by_http else self._prometheus.in_place()

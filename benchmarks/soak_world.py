@@ -11,16 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from soak_prometheus import INTERVAL, Clock, Prometheus
 
 from dynsched.core.guard import count_of
+from dynsched.core.mark_record import read_record
 from dynsched.core.marks import mark_state
 from dynsched.core.nodes import Node, why_ineligible
 from dynsched.kube.decode_node import node_of
 from dynsched.kube.election import LeaseTimes
 from dynsched.rules import keys
+from dynsched.rules.labels import Mark
 from dynsched.rules.rule_set import RuleSet
 from dynsched_sim.apiserver.api_server import ApiServer
 from dynsched_sim.apiserver.objects import Write
@@ -41,11 +43,38 @@ _IDLE = 0.15
 would keep two connections alive by turns, although one is enough."""
 
 BLIND = 10.0
-"""Seconds, on the machine's clock, within which dynsched must know all nodes after a restore. Waits
-that usually take 20 to 40 s take a fiftieth here; the rest is for lists and faults meanwhile."""
+"""Seconds, on the machine's clock, within which dynsched must know all nodes after a restore. Lists
+that are usually five minutes apart come every 0.5 s here; the rest is for faults meanwhile."""
 
-_OUR_VALUES = frozenset({"presure", "hot"})
-_OUR_TAINT = "dynsched.io/pressure"
+OTHER_LABEL = "status=hot"
+"""A mark's label, beside the default one."""
+TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
+
+_OURS = frozenset({keys.DEFAULT_LABEL, OTHER_LABEL, TAINT})
+
+
+class Carried(NamedTuple):
+    """The label and the taint on a node that some rules of the soak may have put there (``parts``),
+    and those that its record names.
+    """
+
+    parts: frozenset[str]
+    recorded: frozenset[str]
+
+    def strays(self, mark: Mark) -> frozenset[str]:
+        """The parts that are of older rules, and stay.
+
+        For dynsched, a record proves that a taint and the default label are its own. Any other
+        label stays, and whatever had its record destroyed by another client.
+        """
+        return self.parts - {*mark.texts} - (self.recorded - {OTHER_LABEL})
+
+    def is_mark(self, mark: Mark) -> bool:
+        """Whether a part is of ``mark``, or of older rules and no stray."""
+        return self.parts > self.strays(mark)
+
+
+_NOTHING = Carried(frozenset(), frozenset())
 
 
 @dataclass(frozen=True)
@@ -54,7 +83,6 @@ class Past:
 
     stored: Backup
     numbers: Mapping[str, int]
-    unproven: Mapping[str, str]
 
 
 class World:
@@ -63,7 +91,7 @@ class World:
     ``rules`` and ``seen``: the rules and nodes that dynsched's decisions are checked against. It
     cannot know of a node that has just left or joined. ``is_known``: dynsched has seen all nodes
     as they are since the last restore; before that it decides on a state that was undone.
-    ``is_led``: whether a rival leads.
+    ``is_led``: whether a rival leads. ``is_pruned``: whether marks of older rules are removed too.
     """
 
     def __init__(self, nodes: int, seed: int) -> None:
@@ -75,15 +103,15 @@ class World:
         self.size = nodes
         self.happened: Counter[str] = Counter()
         self.violations: list[str] = []
-        self.marked: set[str] = set()
         self.seen: Mapping[str, Node] = {}
         self.rules: Callable[[], RuleSet]
         self.is_led: Callable[[], bool] = lambda: False
         self.is_known = True
+        self.is_pruned = False
         self._restored_at = -BLIND
+        self._carried: dict[str, Carried] = {}
         self._numbers: dict[str, int] = {}
         self._hot_until: dict[str, float] = {}
-        self._unproven: dict[str, str] = {}
         self._serial = 0
         self._is_others = False
         self._old_events: frozenset[str] = frozenset()
@@ -207,7 +235,7 @@ class World:
 
     def ignore_marked(self) -> list[str]:
         """Exclude some marked nodes from marking; returns their names."""
-        names = self.chance.sample(sorted(self.marked), min(3, len(self.marked)))
+        names = self.chance.sample(marked := sorted(self.marked()), min(3, len(marked)))
         for name in names:
             self._patch(name, {"metadata": {"labels": {keys.IGNORE_LABEL: "true"}}})
         return names
@@ -230,14 +258,14 @@ class World:
 
     def back_up(self) -> Past:
         """Back up the current state."""
-        return Past(self.server.store.back_up(), dict(self._numbers), dict(self._unproven))
+        return Past(self.server.store.back_up(), dict(self._numbers))
 
     async def restore(self, past: Past) -> None:
         """Stop the API server, restore an older state of etcd, and start it again."""
         await self.server.restore(past.stored)
-        self._numbers, self._unproven = dict(past.numbers), dict(past.unproven)
-        nodes = (node_of(entry.decode()) for entry in self.entries())
-        self.marked = {node.name for node in nodes if node is not None and _is_marked(node)}
+        self._numbers = dict(past.numbers)
+        found = {entry.name: _carried(entry) for entry in self.entries()}
+        self._carried = {name: carried for name, carried in found.items() if carried.parts}
         self.is_known, self._restored_at = False, time.monotonic()
 
     def judge_the_sight(self) -> None:
@@ -250,21 +278,20 @@ class World:
 
     def _judge(self, change: StoreChange) -> None:
         entry, previous = change.entry, change.previous
-        node = None if change.type is ChangeType.DELETED else node_of(entry.decode())
-        had = entry.name in self.marked
-        has = node is not None and _is_marked(node)
-        (self.marked.add if has else self.marked.discard)(entry.name)
-        if node is None or not has or _has_evidence(node):
-            self._unproven.pop(entry.name, None)
-        elif self._is_others and previous and _has_evidence(node_of(previous.decode())):
-            self._unproven[entry.name] = node.labels["status"]
-        if node is None:
+        is_gone = change.type is ChangeType.DELETED
+        before = self._carried.pop(entry.name, _NOTHING)
+        after = _NOTHING if is_gone else _carried(entry)
+        if after.parts:
+            self._carried[entry.name] = after
+        if is_gone or self._is_others or previous is None:
             return
-        if self._is_others or previous is None:
-            return
+        mark = self.rules().mark
+        had, has = before.is_mark(mark), after.is_mark(mark)
         self.happened["writes by dynsched"] += 1
         self.happened["marks put"] += has and not had
         self.happened["marks taken back"] += had and not has
+        if not self.is_pruned:
+            self._check_strays(entry.name, before, after)
         if _foreign(entry) != _foreign(previous):
             self.violations.append(f"{entry.name}: foreign content was changed")
         if has and not had and self.is_known:
@@ -276,37 +303,55 @@ class World:
         if self.is_led() or (holder != IDENTITY and not is_restored):
             self.violations.append(f"{entry.name}: written while {holder} holds the Lease")
 
-    def _check_cap(self, name: str) -> None:
-        """Check the cap: every mark counts, except strays.
-
-        The cap depends on the nodes that dynsched's decision was based on.
+    def _check_strays(self, name: str, before: Carried, after: Carried) -> None:
+        """Check that dynsched lets strays stay, and makes none: a record that proves something to
+        be dynsched's stays at least as long.
         """
-        rules, count = self.rules(), len(self.marked - self.strays())
-        if count > (room := _room(rules, self.seen)):
+        old, new = (each.strays(self.rules().mark) for each in (before, after))
+        self.violations += [f"{name}: {part} was removed" for part in old - after.parts]
+        self.violations += [f"{name}: {part} lost its record" for part in new - old]
+
+    def _check_cap(self, name: str) -> None:
+        """Check the cap, which depends on the nodes that dynsched's decision was based on."""
+        count = len(self.marked())
+        if count > (room := _room(self.rules(), self.seen)):
             self.violations.append(f"{name}: {count} marks, cap {room}")
 
-    def left(self) -> list[str]:
-        """The nodes that still have labels, annotations or taints of dynsched, except strays."""
-        carrying = {each.name for each in self.entries() if _foreign(each) != _described(each)}
-        return sorted(carrying - self.strays())
+    def marked(self) -> set[str]:
+        """The marked nodes. Strays do not count."""
+        mark = self.rules().mark
+        return {name for name, carried in self._carried.items() if carried.is_mark(mark)}
 
-    def strays(self) -> set[str]:
-        """Nodes with a mark of older rules whose record another client has destroyed.
-
-        Nothing proves any more that such a mark is dynsched's, so it stays.
+    def left_by_prune(self, mark: Mark) -> dict[str, frozenset[str]]:
+        """What `dynsched prune` with this ``mark`` has to leave, by node: labels and taints of
+        older rules that no record names.
         """
-        label = self.rules().mark.label
-        value = label.value if label else None
-        return {name for name, found in self._unproven.items() if found != value}
+        return {
+            name: carried.parts - {*mark.texts} - carried.recorded
+            for name, carried in self._carried.items()
+        }
+
+    def judge_the_prune(self, expected: Mapping[str, frozenset[str]]) -> None:
+        """Add a violation for each node that has anything else of dynsched than ``expected``."""
+        for entry in self.entries():
+            annotations = entry.decode()["metadata"].get("annotations", {})
+            left = _carried(entry).parts | (annotations.keys() & {keys.EVIDENCE_ANNOTATION})
+            if left != expected.get(entry.name, frozenset()):
+                self.violations.append(f"{entry.name}: after prune it has {sorted(left)}")
 
 
-def _has_evidence(node: Node | None) -> bool:
-    """Whether the node has its mark record, and not the text that `World._interference` writes."""
-    return node is not None and node.annotations.get(keys.EVIDENCE_ANNOTATION, "{") != "{"
+def _carried(entry: Entry) -> Carried:
+    node = node_of(entry.decode())
+    assert node is not None
+    label = f"status={node.labels.get('status')}"
+    taints = (f"{each['key']}={each.get('value')}:{each['effect']}" for each in node.taints)
+    record = read_record(node)
+    return Carried(_ours((label, *taints)), _ours(record.mark.texts if record else ()))
 
 
-def _is_marked(node: Node) -> bool:
-    return node.labels.get("status") in _OUR_VALUES
+def _ours(texts: Iterable[str | None]) -> frozenset[str]:
+    found = {*texts}
+    return frozenset(each for each in _OURS if each in found)  # no new strings: many are kept
 
 
 def _room(rules: RuleSet, nodes: Mapping[str, Node]) -> int:
@@ -336,9 +381,9 @@ def _foreign(entry: Entry) -> dict[str, Any]:
     """The node without dynsched's label, annotation and taint."""
     body = _described(entry)
     labels, annotations = body["metadata"]["labels"], body["metadata"].get("annotations", {})
-    if labels.get("status") in _OUR_VALUES:
+    if f"status={labels.get('status')}" in _OURS:
         del labels["status"]
     annotations.pop(keys.EVIDENCE_ANNOTATION, None)
     taints = body["spec"]["taints"]
-    body["spec"]["taints"] = [each for each in taints if each["key"] != _OUR_TAINT]
+    body["spec"]["taints"] = [each for each in taints if each["key"] != keys.EVIDENCE_ANNOTATION]
     return body

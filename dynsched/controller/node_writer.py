@@ -5,6 +5,7 @@ and plans again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,9 @@ async def write_all(
                 continue  # deleted between plan and apply: there is nothing left to mark
             except ClusterError as error:
                 failures.append(WriteFailure(patch.node, str(error)))
+                # Perhaps it was stored, and only the response was lost: then the mark counts.
+                with contextlib.suppress(ClusterError):
+                    await cluster.read(patch.node)
             else:
                 if done is not None:
                     node, sent = done

@@ -139,7 +139,8 @@ class NodeEvents:
             self._lost.forget("events")
             self._posted[key] = posted
             self._posted.move_to_end(key)
-            while len(self._posted) > QUEUE:
+            since = posted.last - WINDOW
+            while len(self._posted) > QUEUE or next(iter(self._posted.values())).last < since:
                 self._posted.popitem(last=False)
 
     async def _sent(self, key: _Key, new: _EventSeries) -> _EventSeries:

@@ -60,17 +60,18 @@ class Faults:
         message: str = "",
         body: str | None = None,
         retry_after: int | None = None,
+        after: bool = False,
         times: int | None = None,
         **match: str,
     ) -> Fault:
-        """Respond with a Status object, or with ``body`` verbatim."""
+        """Respond with a Status object, or with ``body`` verbatim; ``after``: as in `reset`."""
         reason = HTTPStatus(status).phrase.replace(" ", "")
         refusal = ApiError(status, reason, message or f"injected fault {status}").body
         answer = refusal if body is None else body
-        return self._arm(Fault(match, times, status, answer, retry_after))
+        return self._arm(Fault(match, times, status, answer, retry_after, after=after))
 
-    def delay(self, seconds: float, **match: str) -> Fault:
-        return self._arm(Fault(match, None, seconds=seconds))
+    def delay(self, seconds: float, *, times: int | None = None, **match: str) -> Fault:
+        return self._arm(Fault(match, times, seconds=seconds))
 
     def reset(self, *, after: bool = False, times: int | None = None, **match: str) -> Fault:
         """Cut the connection before the request is served or, with ``after``, once it is served."""

@@ -356,6 +356,24 @@ async def test_an_event_is_posted_when_the_cap_begins_to_bind() -> None:
     assert "guard.max_marked 1 " in posted[0][2]
 
 
+async def test_a_mark_whose_response_was_lost_counts_toward_the_cap() -> None:
+    """Even if the watch is behind."""
+    bench = Bench("a", "b", rules={**RULES, "guard": {"max_marked": 1, "max_releases": "100%"}})
+    bench.stop_watch()
+
+    def lose_response() -> None:
+        bench.client.before_patch.clear()
+        patch_node(bench.objects, bench.client.writes[-1])
+        raise ClusterError("the connection broke before the response")
+
+    bench.client.before_patch["a"] = lose_response
+    marked = []
+    for loads in ({"a": 95.0, "b": 50.0}, {"a": 50.0, "b": 95.0}, {"a": 50.0, "b": 95.0}):
+        await bench.tick(cpu=loads)
+        marked.append(bench.marked)
+    assert marked == ["a", "", "b"]
+
+
 WITH_FOR = {"rules": [{"name": "cpu", "expr": "cpu", "threshold": 80, "for": "5m"}]}
 
 

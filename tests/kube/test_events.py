@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,6 +85,29 @@ async def test_a_repeated_event_increases_the_count(cluster: Cluster) -> None:
         sink.post(worker, reason="Pressured", message="94")
         [again] = await listed(cluster)
         assert (again["message"], again["count"]) == ("94", 1)
+
+
+async def test_an_old_event_is_forgotten(sim: SimCluster) -> None:
+    class Message(str):
+        """A str that can be weakly referenced."""
+
+        __slots__ = ("__weakref__",)
+
+    def post(name: str) -> weakref.ref[Message]:
+        message = Message("91")
+        sink.post(Node(name), reason="Pressured", message=message)
+        return weakref.ref(message)
+
+    async with posting(sim) as (sink, clock):
+        first = post("worker-1")
+        await listed(sim)
+        clock.now += 600
+        second = post("worker-2")
+        await listed(sim, 2)
+        assert first() is not None
+        clock.now += 1
+        post("worker-3")
+        await reached(lambda: (first() is None, second() is None), (True, False))
 
 
 async def test_a_message_that_is_too_long_is_shortened(cluster: Cluster) -> None:
