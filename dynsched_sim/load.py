@@ -53,7 +53,7 @@ class SimulatedCluster:
         self.hot = defaultdict[int, float](float)
         """Node-seconds above HOT, per block."""
         self.placed_on_hot = 0
-        """Number of pods whose node was above HOT when they were bound."""
+        """Number of pods, after the initial ones, whose node was above HOT when they were bound."""
         self._chance = random.Random(seed)  # noqa: S311 (no cryptography)
         self._pods = [Counter[str]() for _ in cpu[:_LIVELY]]
         self._nodes: dict[int, int] = {}
@@ -66,7 +66,8 @@ class SimulatedCluster:
         scores = _scores(self._pods, pod.workload, wanted)
         best = max(scores)
         node = self._chance.choice([at for at, score in enumerate(scores) if score == best])
-        self.placed_on_hot += self.cpu[node] > HOT
+        is_initial = pod.number <= _PODS * len(self._pods)
+        self.placed_on_hot += self.cpu[node] > HOT and not is_initial
         self._nodes[pod.number] = node
         self._count(pod, node, 1)
         return node
@@ -174,7 +175,7 @@ class DemoLoad:
 
     @property
     def placed(self) -> int:
-        """Number of pods placed after the initial ones, which never landed on a hot node."""
+        """Number of pods placed after the initial ones, as in `SimulatedCluster.placed_on_hot`."""
         return self._count - _PODS * self._lively
 
     def saved(self) -> tuple[float, float] | None:

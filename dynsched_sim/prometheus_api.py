@@ -1,4 +1,4 @@
-"""A simulated Prometheus that answers the queries of the demo's rules with synthetic load."""
+"""A simulated Prometheus: answers the demo's rules and the shipped rules with synthetic load."""
 
 from __future__ import annotations
 

@@ -124,10 +124,15 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     if len(shown) < len(nodes):
         head.append(f"The worst {len(shown)} (--all shows every one):")
     last = {**totals, "name": f"all {len(nodes)}", "hot": None, "hot_resources": []}
-    rows = [_row(node, found["hot_above"]) for node in (*shown, last) if nodes]
-    show(console, *head, make_table(_TITLES, rows), *found["notes"])
     ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
+    shares_first = sum(node["new_pods"]["equal"] for node in ranked) > 1
+    rows = [
+        _row(node, found["hot_above"], shares_first=shares_first)
+        for node in (*shown, last)
+        if nodes
+    ]
+    show(console, *head, make_table(_TITLES, rows), *found["notes"])
     if ranked:
         show(console, f"New pods would prefer {_preferred(ranked)}.")
     show(console, f"Next: {found['next']}.")
@@ -141,7 +146,7 @@ def _preferred(ranked: Sequence[Part]) -> str:
     return ", then ".join([*first, *others[: max(0, _COOLEST - len(equal))]])
 
 
-def _row(node: Part, hot_above: Part) -> list[str | Text]:
+def _row(node: Part, hot_above: Part, *, shares_first: bool) -> list[str | Text]:
     hot = ", ".join(_NAMES[each] for each in node["hot_resources"])
     not_hot = "" if node["hot"] is None else "-"
     cells: list[str | Text] = [node["name"], plain(hot, STYLES["firing"]) if hot else not_hot]
@@ -154,7 +159,7 @@ def _row(node: Part, hot_above: Part) -> list[str | Text]:
     most = pods["allocatable"] or 0
     cells.append("-" if pods["count"] is None else f"{pods['count']}/{most:.0f}")
     # Equally good nodes share the first place, as in a results list.
-    rank = "1 =" if place.get("equal") else str(place.get("rank", ""))
+    rank = "1 =" if shares_first and place.get("equal") else str(place.get("rank", ""))
     return [*cells, place.get("why_not", rank)]
 
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 
+from dynsched.cli.flags import DEFAULT_RULES
 from dynsched.cli.tables import Part, render_nodes, render_patches
 from dynsched.controller import single_pass
 from dynsched.controller.settings import Settings
 from dynsched.core.marks import NodePatch
 from dynsched.core.tick import Tick
 from dynsched.core.wording import by_reason, counted, named_rules, some
+from dynsched.rules import shipped
 from dynsched.rules.lint import lint
 from dynsched.util.formatting import MAX_ROWS
 from dynsched.util.tables import show
@@ -38,7 +42,13 @@ def plan(settings: Settings, output: str, *, every: bool) -> None:
         render_report(json.loads(report), Console(), every=every)
     _end(errors, None if output == "json" else tick.planned)
     if output != "json":
-        show(Console(), "Next: `dynsched doctor` shows what would not work in this cluster.")
+        show(Console(), next_step(settings.rules))
+
+
+def next_step(rules: Path) -> str:
+    """The last line of `plan`, with the flag by which `doctor` checks the same rules, if needed."""
+    flag = "" if rules in (DEFAULT_RULES, shipped.PATH) else f" -r {shlex.quote(str(rules))}"
+    return f"Next: `dynsched doctor{flag}` shows what would not work in this cluster."
 
 
 def prune(**options: Any) -> None:

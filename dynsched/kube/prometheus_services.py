@@ -103,8 +103,8 @@ class Found(NamedTuple):
 
 
 async def find_prometheus(api: KubeApi) -> tuple[Found | None, list[str]]:
-    """The first server with metrics of nodes, else the first that answers, else None; and why the
-    others were not taken. Failures of servers are returned, not raised.
+    """The first server with metrics of nodes, else the first that answers, else None; and why
+    servers could not be queried. Their failures are returned, not raised.
     """
     try:
         candidates = await _candidates(api)
@@ -126,8 +126,8 @@ async def find_prometheus(api: KubeApi) -> tuple[Found | None, list[str]]:
 
 
 async def _candidates(api: KubeApi) -> list[Found]:
-    """In order of preference, at most _MAX_TRIED."""
-    ranked: list[tuple[int, str, Found]] = []
+    """In order of preference, then of name and namespace; at most _MAX_TRIED."""
+    ranked: list[tuple[int, str, str, Found]] = []
     call = ApiRequest("list", "services", "/api/v1/services")
     async for page in pages(api, call, dict[str, Any]):
         for item in page.items or ():
@@ -135,10 +135,10 @@ async def _candidates(api: KubeApi) -> list[Found]:
             for rank, kind in enumerate(_KINDS):
                 if port is not None and kind.labels.items() <= labels:
                     found = _found(item["metadata"], port, kind)
-                    ranked.append((rank, str(found), found))
+                    ranked.append((rank, found.service.name, found.service.namespace, found))
                     break
         del page
-    return [found for *_, found in sorted(ranked, key=lambda each: each[:2])[:_MAX_TRIED]]
+    return [found for *_, found in sorted(ranked, key=lambda each: each[:3])[:_MAX_TRIED]]
 
 
 def _port_of(item: Mapping[str, Any]) -> dict[str, Any] | None:

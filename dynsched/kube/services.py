@@ -148,7 +148,7 @@ def _refusal(
                 f"there is no {service}; name the namespace of {service.program} with --namespace"
             )
         case HTTPStatus.SERVICE_UNAVAILABLE if "no endpoints" in message:
-            return NotFoundError(
+            return ClusterError(
                 f"no pod of {service.program} is ready behind the {service}; {pods}"
             )
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -93,7 +93,7 @@ def ask_json(
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or key not in found:
-        raise ServerError(f"{answer.source} does not answer as dynsched; is it another program?")
+        raise ServerError(f"{answer.source} does not answer like dynsched; is it another program?")
     return answer.source, found
 
 

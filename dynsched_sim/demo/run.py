@@ -140,7 +140,7 @@ def _introduction(both: str, url: str, flags: Sequence[str | Path], hottest: str
   dynsched    {url}/
   kubeconfig  {kubeconfig}
   rules       {rules}
-  Prometheus  {prometheus} (simulated: it answers the demo's rules only)
+  Prometheus  {prometheus} (simulated: it answers only the demo's rules and the shipped ones)
 
 Two clusters run the same pods. One has kube-scheduler alone; in the other, new pods also get
 dynsched's order. The simulated API server adds the same preferences to pods as a real one.

@@ -5,16 +5,18 @@ import os
 import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from command_line import compare, shown
 from programs import ROOT
 from scenes import EXAMPLE_RULES, NOON, Scene, example, many
 from web_support import nodes_payload
 
-from dynsched.cli.single_pass import pass_report, render_report, why_incomplete
+from dynsched.cli.single_pass import next_step, pass_report, render_report, why_incomplete
 from dynsched.cli.tables import render_patches
 from dynsched.core.nodes import Node
 from dynsched.core.samples import Sample
+from dynsched.rules import shipped
 from dynsched.web.status import rules_answer
 
 PAGE = ROOT / "docs/look.md"
@@ -28,7 +30,8 @@ def found(tick):
 def test_the_page_has_the_real_output() -> None:
     page, tick = PAGE.read_text(), example(dry_run=True)
     command = "$ dynsched plan --prom http://localhost:9090 -r rules.yaml"
-    lines = (command, *found(tick), *shown(render_patches, tick.planned))
+    patches = shown(render_patches, tick.planned)
+    lines = (command, *found(tick), *patches, next_step(Path("rules.yaml")))
     printed = "".join(f"{line}\n" for line in lines)
     fresh = PLAN.sub(lambda found: f"{found[1]}{printed}{found[2]}", page)
     if os.environ.get("UPDATE_DOCS"):
@@ -117,3 +120,9 @@ def test_nodes_without_a_value_are_counted_even_if_their_rows_are_hidden() -> No
         NOON, cpu=dict.fromkeys(names[:40], 20.0)
     )
     assert "for 10 nodes: n40, n41" in "\n".join(found(tick))
+
+
+def test_the_next_step_checks_the_same_rules() -> None:
+    by_file = {"rules.yaml": "", shipped.PATH: "", "my rules.yaml": " -r 'my rules.yaml'"}
+    for rules, flag in by_file.items():
+        assert next_step(Path(rules)).startswith(f"Next: `dynsched doctor{flag}` shows ")

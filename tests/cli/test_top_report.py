@@ -106,6 +106,17 @@ def test_the_warmest_of_very_many_nodes_come_last() -> None:
     assert sum("rank" in place for place in places.values()) == 1024
 
 
+def test_a_single_node_below_the_line_has_no_equals() -> None:
+    order = {"score": {shipped.CPU: 1}, "equal_below": 25}
+    for cool, wanted in (({"a": 20.0}, ["1", "2"]), ({"a": 20.0, "c": 21.0}, ["1 =", "1 =", "3"])):
+        values = {**cool, "b": 60.0}
+        labels = [Node(name, labels={"kubernetes.io/hostname": name}) for name in values]
+        scene = Scene(RULES | {"order": order}, labels)
+        tick = scene.tick(NOON, node_cpu=values, node_mem_usage=values)
+        rows = [line for line in lines(overview(tick=tick)) if line[:2] in ("a ", "b ", "c ")]
+        assert sorted(row.partition("0/0")[2].strip() for row in rows) == wanted
+
+
 def test_an_empty_cluster_has_no_nodes() -> None:
     tick = Scene(RULES, []).tick(NOON, node_cpu={}, node_mem_usage={})
     assert lines(overview(tick=tick, source=None, pods={}))[0].startswith("0 nodes")

@@ -87,6 +87,19 @@ async def test_a_prometheus_with_node_metrics_is_preferred(cluster, prometheus) 
             assert found.service.name == wanted
 
 
+async def test_of_equally_preferred_services_the_first_by_name_is_taken(
+    cluster, prometheus
+) -> None:
+    options = {"labels": {NAME: "vmsingle"}}
+    async with (
+        service(cluster, prometheus.url, ("load", "vm-2"), **options),
+        service(cluster, prometheus.url, ("load", "vm"), **options),
+        api_of(cluster.kubeconfig) as api,
+    ):
+        found, _ = await find_prometheus(api)
+        assert found.service.name == "vm"
+
+
 async def test_the_reason_why_no_prometheus_is_found(cluster, prometheus, tmp_path) -> None:
     async with api_of(cluster.kubeconfig) as api:
         found, why_not = await find_prometheus(api)

@@ -68,3 +68,11 @@ def test_the_measurement_has_a_confidence_interval() -> None:
         least, most = load.saved()
         assert 0 < least < load.hot(load.alone) - load.hot(load.ordered) < most < 0.3
         assert load.ordered.placed_on_hot < load.alone.placed_on_hot
+
+
+def test_the_initial_pods_are_not_in_the_figures() -> None:
+    """Some of them meet a hot node, before any order can exist."""
+    for seed in range(5):
+        load = DemoLoad(40, seed)
+        go_on(load, [0.0])
+        assert (load.placed, load.ordered.placed_on_hot, load.alone.placed_on_hot) == (0, 0, 0)

@@ -252,7 +252,7 @@ class Client:
                     adapter: HTTPAdapter = _TlsAdapter(tls_context(config))
                 else:
                     adapter = _FetchAdapter(api.url, config.fetch, loop)
-                session.mount(api.url, adapter)  # its own adapter retries
+                session.mount(api.url, adapter)  # replaces its adapter, which retries
                 # A little shorter than our timeout, so that the server's own error still arrives.
                 limit = f"{max(1, round(session.remaining() * 900))}ms"
                 answer = call(api, session, {"timeout": limit})

@@ -101,7 +101,7 @@ async def alternatives_without_nodes(rule: CheckedRule) -> AsyncIterator[Finding
         return  # N1 reports that no node has a value
     for other, why in before:
         yield warning(
-            "a part of an `or` has values, but of no node: the nodes' values are of a later part",
+            "a part of an `or` has values, but of no node: a later part has the nodes' values",
             f"{one_line(other, _SHOWN)}: {why}",
             f"make {rule.rule.node_labels[0]} the name or an address of the node in this part",
         )

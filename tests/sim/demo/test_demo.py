@@ -109,7 +109,7 @@ def test_pods_get_the_order_and_the_printed_commands_work(start) -> None:
     dynsched = show.until(r"dynsched +(http://127\.0\.0\.1:\d+)/$")[1]
     kubeconfig = show.until(r"kubeconfig +(\S+)")[1]
     assert json.loads(Path(kubeconfig).read_text())["kind"] == "Config"
-    show.until(r"Prometheus +http://127\.0\.0\.1:\d+ \(simulated: it answers the demo's rules")
+    show.until(r"Prometheus +http://127\.0\.0\.1:\d+ \(simulated: it answers only the demo's rules")
     show.until("The simulated API server adds the same preferences to pods as a real one")
     show.until("Ctrl-C stops")
     assert f'<a href="{dynsched}/">' in body_of(f"{both}/")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -26,7 +27,7 @@ from canned_cluster import (
 )
 from manifest_support import COMPONENTS
 from scenes import Scene
-from service_support import Pages, served
+from service_support import Pages, served, service
 
 from dynsched.core.load.expected import KnownPods
 from dynsched.core.load.pods import BoundPod, RecentPod
@@ -41,7 +42,7 @@ from dynsched.tools.doctor.checks_cluster import CLUSTER_CHECKS, ClusterContext
 from dynsched.tools.doctor.checks_values import late_samples, uncovered
 from dynsched.tools.doctor.examine import check_running
 from dynsched.tools.doctor.expressions import read
-from dynsched.tools.doctor.findings import Finding, Report, Severity
+from dynsched.tools.doctor.findings import Finding, Report, Severity, warning
 from dynsched.tools.doctor.rule_context import CheckedRule, RuleContext
 
 RULE = {"name": "cpu", "expr": "load", "threshold": 80}
@@ -259,6 +260,29 @@ async def test_without_a_running_dynsched_its_state_is_not_checked(sim) -> None:
     in_the_cluster = Where(kubeconfig=sim.kubeconfig)
     (missing,) = await of_running(in_the_cluster)
     assert (missing.code, missing.severity) == ("K5", Severity.INFO)  # nothing is installed
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "namespace", "codes"),
+    [
+        (False, None, ["K5"]),
+        # It may be installed in another namespace.
+        (False, "other", ["K4", "K5"]),
+        # It is installed, but no pod is ready, which K4 helps to explain.
+        (True, None, ["K4"]),
+    ],
+)
+async def test_findings_about_the_order_are_dropped_only_without_dynsched(
+    sim, is_installed, namespace, codes
+) -> None:
+    report = Report()
+    report.add("K4", [warning("new pods are not getting the order", "", "")])
+    where = Where(kubeconfig=sim.kubeconfig, namespace=namespace)
+    async with service(sim, None) if is_installed else nullcontext():
+        await asyncio.to_thread(check_running, where, report)
+    assert [each.code for each in report.findings] == codes
+    unchecked = [each.reason for each in report.not_checked]
+    assert ["no pod of dynsched is ready" in each for each in unchecked] == [True] * is_installed
 
 
 @pytest.mark.parametrize(
