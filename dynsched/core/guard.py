@@ -42,7 +42,7 @@ class MarkCandidate(Struct, frozen=True, gc=False):
 
     @property
     def rank(self) -> tuple[float, bool, str]:
-        """Sort key: hottest first, then marked, then by name, whatever the order of the nodes."""
+        """Sort key: hottest first (a mark adds INCUMBENT_BONUS), then marked, then by name."""
         return (-self.severity - INCUMBENT_BONUS * self.marked, not self.marked, self.name)
 
 

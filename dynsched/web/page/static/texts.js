@@ -67,7 +67,7 @@ export const texts = {
   none_usable: ["no rule has a usable value", "没有规则有可用的值"],
   b_error: ["The last tick failed: {0}", "最近一轮失败：{0}"],
   b_rules_error: ["The rules file is refused; the earlier rules stay in force: {0}", "规则文件被拒绝，此前生效的规则仍然有效：{0}"],
-  b_order: ["New pods get no order: {0}", "新 Pod 得不到节点顺序：{0}"],
+  b_order: ["New pods get no order, or an old one that ends soon: {0}", "新 Pod 得不到节点顺序，或只得到即将失效的旧顺序：{0}"],
   b_capped: ["More than guard.max_marked ({0}) of the nodes are hot: the others stay unmarked.", "过热节点超过 guard.max_marked（{0}）：其余的未被标记。"],
   b_capped_pools: ["More than guard.max_marked ({0}) of the nodes are hot in {1}: the others there stay unmarked.", "在 {1} 中，过热节点超过 guard.max_marked（{0}）：其余的未被标记。"],
   b_following: ["This replica follows and writes nothing; {0} leads.", "此实例为备用实例，不写入；主实例为 {0}。"],
