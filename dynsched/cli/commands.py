@@ -225,8 +225,8 @@ def _print_checked(reports: Sequence[ParsedRules], output: str) -> None:
     "--rules",
     "-r",
     type=flags.FILE,
-    help="Remove the mark of this file from nodes whose annotation does not record it, too. Needed "
-    "only after `mark.label` was changed: name the old file. Default: rules.yaml if there is one.",
+    help="Also remove the mark that this file sets, from nodes whose annotation does not record "
+    "it. Needed after `mark.label` was changed: name the old file. Default: rules.yaml if present.",
 )
 @flags.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @flags.option(

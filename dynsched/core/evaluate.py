@@ -190,6 +190,7 @@ def read_answers(
     only for rules that use it.
     """
     rule_set, matched, expected = table.rule_set, {}, {}
+    expecting = {rule.name for rule in rule_set.expecting_rules}
     for rule in rule_set.rules:
         answer = answers.get(rule.name)
         if answer is None or answer.error is not None:
@@ -197,7 +198,7 @@ def read_answers(
         fresh_since = now - rule.stale_after
         found = match_samples(rule, answer.samples, table.lookup, fresh_since=fresh_since)
         matched[rule.name] = found
-        if pods is NO_PODS or rule not in rule_set.expecting_rules:
+        if pods is NO_PODS or rule.name not in expecting:
             continue
         good = {
             node: reading

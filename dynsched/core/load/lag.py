@@ -68,10 +68,15 @@ def lag_of(rule: Rule, scrape: float | None, reach: Reach | None = None) -> Lag:
 def longest_lag(
     rule_set: RuleSet, scrapes: Mapping[str, float], reaches: Mapping[str, Reach] = {}
 ) -> float:
-    """Seconds until the values of all rules show all of a change. Mappings are keyed by rule."""
+    """Seconds until the values of all rules that use the expected load show all of a change; 0 if
+    none does. Mappings are keyed by rule.
+    """
     return max(
-        lag_of(rule, scrapes.get(rule.name), reaches.get(rule.name)).total
-        for rule in rule_set.rules
+        (
+            lag_of(rule, scrapes.get(rule.name), reaches.get(rule.name)).total
+            for rule in rule_set.expecting_rules
+        ),
+        default=0.0,
     )
 
 

@@ -23,14 +23,14 @@ SAY_LAG: Final = "write `lag:` in the rule (docs/rules.md#lag)"
 
 def parse_here(report: ParsedRules) -> ParsedRules:
     """Add a warning for each expression that cannot be parsed here; a server may parse it."""
-    warnings = [*report.warnings]
-    for index, rule in enumerate(report.rule_set.rules if report.rule_set else ()):
+    warnings, rules = [*report.warnings], report.rule_set
+    for index, rule in enumerate(rules.rules if rules else ()):
         try:
             parse(rule.expr or "0")
         except UnreadError as error:
             message = f"warning: rule {rule.name}: the expression was not checked: {error}; let "
             message += "Prometheus parse it with --prom URL"
-            if report.rule_set and report.rule_set.uses_expected_load and rule.lag is None:
+            if rules and rule in rules.expecting_rules and rule.lag is None:
                 message += f"; if it is right, {SAY_LAG}"
             warnings.append(report.of_expr(index, message))
     return replace(report, warnings=tuple(warnings))
@@ -49,7 +49,7 @@ async def parse_by_server(
                 continue
             answer = await source.query_expr(rule.expr)
             if answer.error is None:
-                is_used = report.rule_set is not None and report.rule_set.uses_expected_load
+                is_used = report.rule_set and rule in report.rule_set.expecting_rules
                 if is_used and needs_reach(rule) and await source.reach(rule.expr) is None:
                     message = f"warning: rule {rule.name}: it is not known how late its values are"
                     late = report.of_expr(index, f"{message}: {UNREAD}; {SAY_LAG}")
