@@ -27,6 +27,8 @@ _TITLES: Final = (
     *("NODE", "HOT", "CPU USED", "REQUESTS", "LIMITS", "MEMORY USED", "REQUESTS", "LIMITS"),
     *("PODS", "NEW PODS"),
 )
+_ROOM_FOR_BARS: Final = 130
+"""Width of a terminal from which on the used percentages have bars."""
 _COOLEST: Final = 3
 """Number of preferred nodes that are named."""
 
@@ -128,7 +130,7 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
     shares_first = sum(node["new_pods"]["equal"] for node in ranked) > 1
     rows = [
-        _row(node, found["hot_above"], shares_first=shares_first)
+        _row(node, found["hot_above"], shares_first=shares_first, bars=_has_room(console))
         for node in (*shown, last)
         if nodes
     ]
@@ -146,14 +148,19 @@ def _preferred(ranked: Sequence[Part]) -> str:
     return ", then ".join([*first, *others[: max(0, _COOLEST - len(equal))]])
 
 
-def _row(node: Part, hot_above: Part, *, shares_first: bool) -> list[str | Text]:
+def _has_room(console: Console) -> bool:
+    return console.is_terminal and console.width >= _ROOM_FOR_BARS
+
+
+def _row(node: Part, hot_above: Part, *, shares_first: bool, bars: bool) -> list[str | Text]:
     hot = ", ".join(_NAMES[each] for each in node["hot_resources"])
     not_hot = "" if node["hot"] is None else "-"
     cells: list[str | Text] = [node["name"], plain(hot, STYLES["firing"]) if hot else not_hot]
     for part, most in ((node[each], hot_above[each]) for each in _RULES):
         used = part["used_percent"]
         style = STYLES["firing"] if used is not None and used > most else ""
-        cells.append(plain(_whole(used), style))
+        bar = "█" * round(min(used, 100.0) / 10) if bars and used is not None else ""
+        cells.append(plain(f"{_whole(used):<4} {bar}".rstrip() if bar else _whole(used), style))
         cells += [_whole(_percent(part, key)) for key in ("requests", "limits")]
     pods, place = node["pods"], node.get("new_pods") or {}
     most = pods["allocatable"] or 0

@@ -68,6 +68,17 @@ def test_tables_equal_the_golden_file() -> None:
     )
 
 
+def test_a_wide_terminal_shows_bars() -> None:
+    wide = {"force_terminal": True, "color_system": None}
+    for width, bars in ((140, ["█" * 9, "█" * 6]), (120, [])):
+        (row,) = (
+            line
+            for line in shown(render, report(overview()), width=width, **wide)
+            if line.startswith("worker-2")
+        )
+        assert re.findall("█+", row) == bars
+
+
 def test_the_pages_have_the_real_output() -> None:
     printed = "".join(f"{line}\n" for line in ("$ dynsched top", *lines(overview())))
     for page in PAGES:
