@@ -47,7 +47,7 @@ BLIND = 10.0
 that are usually five minutes apart come every 0.5 s here; the rest is for faults meanwhile."""
 
 OTHER_LABEL = "status=hot"
-"""A mark's label, beside the default one."""
+"""A label for marks, in addition to the default one."""
 TAINT = "dynsched.io/pressure=true:PreferNoSchedule"
 
 _OURS = frozenset({keys.DEFAULT_LABEL, OTHER_LABEL, TAINT})

@@ -38,7 +38,7 @@ class Mode:
     scheduler configuration is used; None: the default scheduler. ``pod``: additional fields of a
     pod's spec. ``flags``: additional flags for `dynsched run`. ``placer``: places pods instead of a
     scheduler. ``by_webhook``: pods get the order from the webhook, not from the policy.
-    ``beside``: programs of `closedloop.soft_tainter` that run instead of dynsched.
+    ``beside``: the programs of `closedloop.soft_tainter` that replace dynsched.
     """
 
     content: Doc | None = None

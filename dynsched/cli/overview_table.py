@@ -129,8 +129,9 @@ def render(found: Part, console: Console, *, every: bool = False) -> None:
     ranked = [node for node in nodes if "rank" in (node["new_pods"] or {})]
     ranked.sort(key=lambda node: node["new_pods"]["rank"])
     shares_first = sum(node["new_pods"]["equal"] for node in ranked) > 1
+    bars = console.is_terminal and console.width >= _ROOM_FOR_BARS
     rows = [
-        _row(node, found["hot_above"], shares_first=shares_first, bars=_has_room(console))
+        _row(node, found["hot_above"], shares_first=shares_first, bars=bars)
         for node in (*shown, last)
         if nodes
     ]
@@ -148,10 +149,6 @@ def _preferred(ranked: Sequence[Part]) -> str:
     return ", then ".join([*first, *others[: max(0, _COOLEST - len(equal))]])
 
 
-def _has_room(console: Console) -> bool:
-    return console.is_terminal and console.width >= _ROOM_FOR_BARS
-
-
 def _row(node: Part, hot_above: Part, *, shares_first: bool, bars: bool) -> list[str | Text]:
     hot = ", ".join(_NAMES[each] for each in node["hot_resources"])
     not_hot = "" if node["hot"] is None else "-"
@@ -159,8 +156,8 @@ def _row(node: Part, hot_above: Part, *, shares_first: bool, bars: bool) -> list
     for part, most in ((node[each], hot_above[each]) for each in _RULES):
         used = part["used_percent"]
         style = STYLES["firing"] if used is not None and used > most else ""
-        bar = "█" * round(min(used, 100.0) / 10) if bars and used is not None else ""
-        cells.append(plain(f"{_whole(used):<4} {bar}".rstrip() if bar else _whole(used), style))
+        bar = f" {'█' * round(min(used, 100.0) / 10)}" if bars and used is not None else ""
+        cells.append(plain(f"{_whole(used):<4}{bar}".rstrip(), style))
         cells += [_whole(_percent(part, key)) for key in ("requests", "limits")]
     pods, place = node["pods"], node.get("new_pods") or {}
     most = pods["allocatable"] or 0

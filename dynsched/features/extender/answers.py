@@ -73,7 +73,7 @@ class Extender:
     def use(self, scoring: Scoring) -> None:
         """Answer from ``scoring`` from now on."""
         self.bound.follow(self.nodes())
-        if self._scoring is not None:  # later changes may not be counted as placed yet
+        if self._scoring is not None:  # later changes perhaps do not count as placed yet
             self.bound.forget_changes(self._scoring.pod_changes)
         self._counted = scoring.pod_changes
         self._scoring, self._scored_at = scoring, self.clock()
