@@ -56,7 +56,9 @@ def examine(
         asyncio.run(ask_servers())
     except ExpectedError as failed:
         report.unreachable.append(str(failed))
-    if not report.unreachable or where.server is not None:
+        if where.server is not None:
+            check_running(where, report)
+    else:
         check_running(where, report)
     report.sort()
     return report

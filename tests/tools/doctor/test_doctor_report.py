@@ -44,6 +44,16 @@ def test_the_table_has_evidence_fixes_and_unchecked_items(capsys) -> None:
     assert "1 error, 1 warning and 1 hint" in text
 
 
+async def test_without_prometheus_and_dynsched_the_missing_installation_is_reported_once(
+    tmp_path, call, sim
+) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("{rules: [{name: cpu, expr: up, threshold: 1}], order: {score: {cpu: 1}}}")
+    asking = ("--prom", "http://127.0.0.1:1", "-r", rules, "--kubeconfig", sim.kubeconfig)
+    _, printed, _ = await asyncio.to_thread(call, "doctor", *asking, "-o", "json")
+    assert [each["code"] for each in json.loads(printed)["findings"]] == ["K5"]
+
+
 async def test_unreachable_servers_and_unusable_files_are_exit_code_2(tmp_path, call, sim) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text("rules: [{name: cpu, expr: up, threshold: 1}]")
